@@ -1,0 +1,33 @@
+"""The generator protocol: how episodes and analyzers ask for text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, Sequence
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """``key`` seeds the draw: (seed, phase, update, task, n, step) hashed by the caller, never arrival order."""
+
+    temperature: float
+    max_tokens: int
+    key: int = 0
+    stop_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Generation:
+    """``logprobs`` are those of the distribution sampled from (logits / T); at T = 0 those of T = 1."""
+
+    ids: list[int]
+    logprobs: list[float]
+    entropies: list[float]
+    finish: str  # stop | length | abort
+    weights_version: int
+
+
+class Generator(Protocol):
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, *, trajectory_id: str, images: tuple = ()
+    ) -> Generation: ...
