@@ -26,7 +26,9 @@ class Step:
     admissible: bool  # the environment listed the command
     reward: float
     kept_from: int = 0
+    holding: str = ""  # what the agent held before acting, as the prompt restated it
     admissible_commands: tuple[str, ...] = ()
+    progress: float | None = None  # change of the oracle's remaining distance, where an oracle was asked
 
 
 @dataclass

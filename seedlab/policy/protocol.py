@@ -28,6 +28,14 @@ class Generation:
 
 
 class Generator(Protocol):
+    """`expect(n)` announces n episodes before they start and `leave()` ends one, so that an engine that steps whole
+    batches knows whom to wait for; `release` drops what is cached for a trajectory."""
+
+    weights_version: int
+
+    def expect(self, episodes: int) -> None: ...
+    def leave(self) -> None: ...
+    def release(self, trajectory_id: str) -> None: ...
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, *, trajectory_id: str, images: tuple = ()
     ) -> Generation: ...

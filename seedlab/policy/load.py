@@ -1,0 +1,114 @@
+"""A policy from the tiny recipe, a Hugging Face folder or a hub id: the same object either way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from seedlab.config.schema import ModelConfig
+from seedlab.errors import UserError
+from seedlab.policy.chat import ChatRenderer
+from seedlab.policy.score import ScoreRow, forward_rows
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass
+class Policy:
+    """Weights, tokenizer and chat rendering that belong together."""
+
+    model: torch.nn.Module
+    tokenizer: object
+    chat: ChatRenderer
+    compute_dtype: torch.dtype = torch.float32
+
+    def compute(self):
+        """Context in which forward passes run: bf16 autocast over float32 master weights where configured.
+
+        A learning rate of 1e-6 is below the resolution of bf16 weights, so the weights that are trained stay float32.
+        """
+        return torch.autocast(self.model.device.type, dtype=torch.bfloat16, enabled=self.compute_dtype == torch.bfloat16)
+
+    @property
+    def pad_id(self) -> int:
+        return self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else 0
+
+    @property
+    def parameters(self) -> int:
+        return sum(p.numel() for p in self.model.parameters())
+
+    def save(self, folder: Path) -> None:
+        """A plain Hugging Face folder; LoRA weights are merged into it."""
+        self.model.save_pretrained(folder, safe_serialization=True)
+        self.tokenizer.save_pretrained(folder)
+
+
+def load_policy(path: str | Path, cfg: ModelConfig, *, trainable: bool = False) -> Policy:
+    """Load weights and tokenizer from a folder or hub id.
+
+    Raises UserError where the folder is damaged, lacks a chat template, or computes logits in a way that chunked
+    scoring would not reproduce (scaled or capped logits).
+    """
+    local = Path(path)
+    options = {"revision": cfg.revision} if cfg.revision and not local.exists() else {}
+    if cfg.gguf_file:
+        options["gguf_file"] = cfg.gguf_file
+    device = torch.device(cfg.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError("model.device=cuda, but torch sees no CUDA device; set model.device=cpu or run `seedlab doctor`")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32 if trainable else DTYPES[cfg.dtype], attn_implementation=cfg.attention, **options
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"cannot load a policy from {path}: {error}\n"
+            "Give a folder with config.json, weights and tokenizer files, or a hub id that this machine can reach."
+        ) from error
+    model.to(device).eval()
+    return wrap(model, tokenizer, cfg, trainable=trainable)
+
+
+def wrap(model, tokenizer, cfg: ModelConfig, *, trainable: bool = False) -> Policy:
+    """A Policy around a loaded model, checked and set up for training where asked."""
+    if trainable and cfg.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    policy = Policy(model, tokenizer, ChatRenderer(tokenizer, enable_thinking=cfg.enable_thinking), DTYPES[cfg.dtype])
+    _check_logits(policy)
+    return policy
+
+
+@torch.no_grad()
+def _check_logits(policy: Policy) -> None:
+    """Chunked scoring multiplies hidden states by the output embedding; refuse models that do more than that."""
+    ids = list(range(3, 11))
+    logits = policy.model(input_ids=torch.tensor([ids], device=policy.model.device)).logits.float()
+    expected = torch.log_softmax(logits, -1)[0, :-1].gather(1, torch.tensor(ids[1:], device=logits.device)[:, None])[:, 0]
+    got, _ = forward_rows(policy.model, [ScoreRow(ids, list(range(1, len(ids))))])
+    tolerance = 1e-3 if policy.model.dtype == torch.float32 else 0.1
+    if not torch.allclose(expected, got, atol=tolerance):
+        raise UserError(
+            f"{type(policy.model).__name__} changes its logits after the output embedding (scaling or capping); "
+            "the chunked scorer does not support that"
+        )
+
+
+def model_hash(model) -> str:
+    """SHA-256 over all parameters and their names, first 16 hex digits."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def tokenizer_hash(tokenizer) -> str:
+    """SHA-256 over vocabulary and added tokens, first 16 hex digits."""
+    payload = json.dumps(sorted(tokenizer.get_vocab().items())).encode()
+    return hashlib.sha256(payload).hexdigest()[:16]

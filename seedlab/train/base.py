@@ -1,0 +1,115 @@
+"""The weak base policy of the embedded default: noisy scripted demonstrations, a third of them with a skill.
+
+A real instruct model brings along that it follows a text in its context.  Here that ability has to be taught: without
+skill-conditioned demonstrations a skill changes no log-probability and every gate stays at one half.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Callable
+
+import numpy as np
+
+from seedlab.config.schema import Config
+from seedlab.envs import make_family
+from seedlab.episodes.prompts import History, make_prompt_format
+from seedlab.policy.load import Policy, wrap
+from seedlab.policy.tiny import build_model, build_tokenizer
+from seedlab.train.cached import build_once, content_key
+from seedlab.train.sft import Document, SftSettings, batches_by_tokens, train_documents
+
+Progress = Callable[[str, int, int, str], None]
+
+
+def base_key(cfg: Config) -> str:
+    return content_key(
+        "base", tiny=cfg.tiny.model_dump(), env=_task_settings(cfg), context=cfg.model.context, threads=cfg.threads
+    )
+
+
+def _task_settings(cfg: Config) -> dict:
+    # Panel limits and the share of train tasks that RL uses do not change what the base policy saw.
+    return cfg.env.model_dump(exclude={"panel_limits", "train_fraction"})
+
+
+def demonstration_documents(cfg: Config, policy: Policy, progress: Progress = lambda *a: None) -> list[Document]:
+    """Demonstrations on `train` tasks as documents: weight 1 on actions, `observation_weight` elsewhere.
+
+    Noise rises linearly over the documents, so that near-expert ones come first.  A skill, where there is one, was
+    written by the scripted analyzer from another, noisy attempt at the same task.
+    """
+    family = make_family(cfg.env)
+    prompts = make_prompt_format(cfg.env)
+    tasks = family.panels()["train"].task_ids
+    rng = np.random.default_rng([cfg.tiny.seed, 1])
+    low, high = cfg.tiny.expert_noise
+    marker = policy.tokenizer.convert_tokens_to_ids("<|assistant|>")
+    end = policy.tokenizer.eos_token_id
+    documents = []
+    for number in range(cfg.tiny.documents):
+        task_id = tasks[int(rng.integers(len(tasks)))]
+        noise = low + (high - low) * number / max(1, cfg.tiny.documents - 1)
+        skill = ""
+        if rng.random() < cfg.tiny.skill_fraction:
+            attempt = family.demonstrate(family.make(task_id), rng, float(rng.uniform(low, 0.9)))
+            skill = family.hindsight_skill(attempt.goal, attempt.observations, attempt.actions, attempt.success)
+        # A followed skill is a near-expert document: only then does the policy learn that skills are worth following.
+        shown = family.demonstrate(family.make(task_id), rng, min(noise, 0.15) if skill else noise, skill or None)
+        ids = policy.chat.render(prompts.messages(demonstration_history(shown), skill=skill), generation_prompt=False)
+        documents.append(Document(f"demo/{number}", ids, _weights(ids, marker, end, cfg.tiny.observation_weight)))
+        if number % 200 == 0:
+            progress("demonstrations", number, cfg.tiny.documents, "")
+    return documents
+
+
+def demonstration_history(shown) -> History:
+    """A whole demonstration as a history, every action answered."""
+    return History(
+        goal=shown.goal, observations=list(shown.observations[: len(shown.actions)]), responses=list(shown.actions),
+        actions=list(shown.actions), holding=list(shown.holding[: len(shown.actions)]), admissible=[], name="demonstration",
+    )
+
+
+def _weights(ids: list[int], marker: int, end: int, elsewhere: float) -> list[float]:
+    weights, inside = [], False
+    for token in ids:
+        weights.append(1.0 if inside else elsewhere)
+        if token == marker:
+            inside = True
+        elif token == end:
+            inside = False
+    return weights
+
+
+def build_tiny_base(cfg: Config, progress: Progress = lambda *a: None) -> Path:
+    """Folder of the pretrained tiny policy (Hugging Face layout), from the cache or made now."""
+
+    def build(folder: Path) -> None:
+        family = make_family(cfg.env)
+        tokenizer = build_tokenizer(family.vocabulary(), cfg.model.context)
+        model = build_model(
+            cfg.tiny, len(tokenizer), cfg.model.context, eos=tokenizer.eos_token_id, pad=tokenizer.pad_token_id
+        )
+        policy = wrap(model, tokenizer, cfg.model)
+        documents = [
+            d if len(d.ids) <= cfg.model.context else Document(d.id, d.ids[: cfg.model.context], d.weights[: cfg.model.context])
+            for d in demonstration_documents(cfg, policy, progress)
+        ]
+        batches = batches_by_tokens([len(d.ids) for d in documents], cfg.tiny.batch_tokens)
+        settings = SftSettings(cfg.tiny.learning_rate, 0.1, 0.05, 0.01, (0.9, 0.98), 1.0, 8192)
+        model.train()
+        losses = train_documents(
+            model, documents, batches, settings, pad_id=policy.pad_id,
+            on_step=lambda step, total, loss: progress("base policy", step, total, f"loss {loss:.3f}"),
+        )
+        model.eval()
+        policy.save(folder)
+        record = {
+            "documents": len(documents), "tokens": sum(len(d.ids) for d in documents), "steps": len(losses),
+            "first_loss": losses[0], "last_loss": float(np.mean(losses[-20:])), "parameters": policy.parameters,
+        }
+        (folder / "pretraining.json").write_text(json.dumps(record, indent=1))
+
+    return build_once(base_key(cfg), build)

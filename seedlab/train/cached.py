@@ -1,0 +1,49 @@
+"""Results that many runs share (base policy, Stage 1), each in a folder named by the hash of all that made it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Callable
+
+# Raise it when the code that makes a cached result changes what it makes.
+RECIPE_VERSION = 1
+
+
+def cache_root() -> Path:
+    """`SEEDLAB_CACHE`, or `~/.cache/seedlab`."""
+    return Path(os.environ.get("SEEDLAB_CACHE") or Path.home() / ".cache" / "seedlab")
+
+
+def content_key(kind: str, **parts: object) -> str:
+    """`kind` and a hash over the JSON of everything the result depends on."""
+    payload = json.dumps({"recipe": RECIPE_VERSION, **parts}, sort_keys=True, default=str)
+    return f"{kind}-{hashlib.sha256(payload.encode()).hexdigest()[:16]}"
+
+
+def build_once(key: str, build: Callable[[Path], None]) -> Path:
+    """The folder of `key`, built by `build(folder)` where it does not exist yet.
+
+    Two processes that want the same result wait for one another (file lock, freed when a process dies).  The folder
+    appears under its name only when it is complete, so that a killed build leaves nothing half-done behind.
+    """
+    root = cache_root()
+    root.mkdir(parents=True, exist_ok=True)
+    final = root / key
+    if final.is_dir():
+        return final
+    with open(root / f"{key}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if final.is_dir():
+            return final
+        partial = root / f"{key}.partial"
+        if partial.exists():
+            shutil.rmtree(partial)
+        partial.mkdir()
+        build(partial)
+        os.replace(partial, final)
+    return final
