@@ -1,0 +1,57 @@
+# make demo · make test · make test-full · make lab
+#
+# Everything goes into .venv; a stamp file inside it says what is installed, so that a second call starts at once.
+# PYTHON=python3.12 chooses another interpreter, QUICK=1 the three-minute demo, OUT=folder another run folder.
+
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= runs/demo
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
+# Thread and allocator settings have to stand before a process starts; seedlab.config.runtime knows them.
+RUN = env $$($(BIN)/python -m seedlab.config.runtime)
+
+.PHONY: demo test test-full lab clean
+
+demo: $(VENV)/.installed
+	$(RUN) $(BIN)/seedlab demo $(if $(filter-out 0,$(QUICK)),--quick) --out $(OUT)
+
+test: $(VENV)/.installed-dev
+	$(RUN) $(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
+
+test-full: $(VENV)/.installed-browser
+	$(RUN) $(BIN)/python -m pytest -m full $(PYTEST_ARGS)
+
+lab: $(VENV)/.installed-notebooks
+	$(RUN) $(BIN)/jupyter lab notebooks
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
+	sys.exit(None if (3, 11) <= v < (3, 13) else "seedlab needs Python 3.11 or 3.12, $(PYTHON) is %d.%d: make PYTHON=python3.11" % v)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-notebooks: $(VENV)/.installed
+	$(PIP) --editable '.[notebooks]'
+	@touch $@
+
+# Chromium comes from Debian where that is possible; elsewhere the browser tests say that it is missing and skip.
+$(VENV)/.installed-browser: $(VENV)/.installed-dev
+	$(PIP) --editable '.[dev,browser]'
+	@if command -v chromium >/dev/null; then echo "chromium is there"; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; \
+	else echo "no chromium, and only root can install it: the browser tests will be skipped"; fi
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,11 @@
+"""seedlab: self-evolving on-policy distillation, from a laptop to eight GPUs.
+
+Importing the package loads neither torch nor transformers.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("seedlab")
+except PackageNotFoundError:  # run from a source tree that was never installed
+    __version__ = "0.1.0+source"

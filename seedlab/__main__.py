@@ -1,0 +1,7 @@
+"""``python -m seedlab`` is the ``seedlab`` command."""
+
+import sys
+
+from seedlab.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,2 @@
+"""placeholder"""
+def add_commands(subparsers): pass
