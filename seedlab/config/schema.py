@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Section(BaseModel):
-    """Base of every section: immutable, and an unknown key is an error."""
+    """Base of every section: immutable; an unknown key, an infinity and a NaN are errors (JSON could not carry them)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ModelConfig(Section):
@@ -25,12 +25,12 @@ class ModelConfig(Section):
     path: str = Field("tiny", description="`tiny`, a Hugging Face folder, or a hub id")
     revision: str | None = Field(None, description="hub revision; recorded in the manifest")
     gguf_file: str | None = Field(None, description="file name inside `path` when the weights are GGUF")
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="number format of the weights in memory")
     device: str = Field("cpu", description="`cpu` or `cuda`")
-    attention: Literal["sdpa", "eager"] = "sdpa"
-    gradient_checkpointing: bool = False
+    attention: Literal["sdpa", "eager"] = Field("sdpa", description="attention implementation of transformers")
+    gradient_checkpointing: bool = Field(False, description="recompute activations in the backward pass: less memory, more time")
     lora_rank: int = Field(0, ge=0, description="0 trains all weights")
-    lora_alpha: int = Field(32, ge=1)
+    lora_alpha: int = Field(32, ge=1, description="scale of the LoRA update; used where lora_rank > 0")
     context: int = Field(1024, gt=0, description="tokens of one sequence, prompt and responses and skill")
     enable_thinking: bool | None = Field(None, description="passed to the chat template where it is not None")
 
@@ -38,28 +38,30 @@ class ModelConfig(Section):
 class TinyConfig(Section):
     """The from-scratch policy of the embedded default and its pretraining."""
 
-    hidden: int = 96
-    layers: int = 3
-    heads: int = 3
-    kv_heads: int = 1
-    intermediate: int = 256
-    init_std: float = 0.1
+    hidden: int = Field(96, gt=0, description="width of the residual stream")
+    layers: int = Field(3, gt=0, description="transformer blocks")
+    heads: int = Field(3, gt=0, description="query heads; hidden must be divisible by it")
+    kv_heads: int = Field(1, gt=0, description="key-value heads; heads must be divisible by it")
+    intermediate: int = Field(256, gt=0, description="width of the feed-forward layer")
+    init_std: float = Field(0.1, gt=0, description="standard deviation of the initial weights")
     documents: int = Field(9000, gt=0, description="scripted demonstrations")
     skill_fraction: float = Field(0.35, ge=0, le=1, description="share of demonstrations that carry a skill")
     observation_weight: float = Field(0.1, ge=0, description="loss weight of tokens that are not actions")
     expert_noise: tuple[float, float] = Field((0.05, 0.6), description="share of random actions, first and last document")
-    learning_rate: float = 3e-3
-    batch_tokens: int = 8192
-    seed: int = 0
+    learning_rate: float = Field(3e-3, gt=0, description="peak learning rate of the pretraining")
+    batch_tokens: int = Field(8192, gt=0, description="tokens of one optimizer step of the pretraining")
+    seed: int = Field(0, description="seed of initial weights and demonstrations; not the seed of the run")
 
 
 class EnvConfig(Section):
     """The environment, its tasks and how a history becomes a prompt."""
 
     name: str = Field("household", description="an environment family of seedlab.envs")
-    data: str | None = Field(None, description="folder of official games (ALFWORLD_DATA layout); None means generated rooms")
-    max_steps: int = Field(15, gt=0)
-    layout: Literal["step", "conversation"] = "conversation"
+    data: str | None = Field(
+        None, description="folder of official games (ALFWORLD_DATA layout), `$NAME` is read from the environment; None means generated rooms"
+    )
+    max_steps: int = Field(15, gt=0, description="environment steps after which an episode is cut")
+    layout: Literal["step", "conversation"] = Field("conversation", description="one training row per step with a fresh prompt, or one multi-turn row per trajectory")
     history_window: int | None = Field(None, description="(observation, action) pairs kept in the prompt; None keeps all that fit")
     prompt: Literal["compact", "instruct"] = Field("compact", description="`instruct` asks for think and action tags")
     show_admissible: bool = Field(False, description="list the admissible commands in each prompt")
@@ -67,100 +69,103 @@ class EnvConfig(Section):
     success_reward: float = Field(1.0, gt=0, description="return of a successful episode")
     receptacles: tuple[int, int] = Field((6, 9), description="generated rooms: least and most receptacles")
     distractors: tuple[int, int] = Field((3, 5), description="generated rooms: least and most other objects")
-    panel_seed: int = 0
+    panel_seed: int = Field(0, description="seed that draws the task ids of the panels")
     panel_sizes: dict[str, int] = Field(
-        default_factory=lambda: {"stage1": 180, "train": 600, "dev": 96, "seen": 96, "unseen": 96}
+        default_factory=lambda: {"stage1": 180, "train": 600, "dev": 96, "seen": 96, "unseen": 96},
+        description="task ids of each panel",
     )
     panel_limits: dict[str, int] = Field(default_factory=dict, description="use only the first k ids of a panel")
     train_fraction: float = Field(1.0, gt=0, le=1, description="share of the train panel that is used")
 
 
 class RolloutConfig(Section):
-    temperature: float = Field(1.0, gt=0)
-    top_p: float = 1.0
-    top_k: int = 0
-    max_response_tokens: int = Field(12, gt=0)
-    max_prompt_tokens: int = Field(768, gt=0)
+    """How training episodes are sampled."""
+
+    temperature: float = Field(1.0, gt=0, description="sampling temperature of training rollouts; every scorer divides logits by it")
+    top_p: float = Field(1.0, description="must stay 1.0: nucleus sampling renormalises probabilities")
+    top_k: int = Field(0, description="must stay 0: top-k sampling renormalises probabilities")
+    max_response_tokens: int = Field(12, gt=0, description="sampled tokens of one step, at most")
+    max_prompt_tokens: int = Field(768, gt=0, description="tokens of a prompt, at most; the oldest whole turns are dropped to fit")
 
 
 class AnalyzerConfig(Section):
     """Who writes hindsight skills, in which contract, and what makes one usable."""
 
     contract: Literal["marker", "json"] = Field("marker", description="JSON for instruct models, marker text for the tiny policy")
-    temperature: float = Field(0.0, ge=0)
-    max_tokens: int = Field(48, gt=0)
+    temperature: float = Field(0.0, ge=0, description="sampling temperature of skills; 0 is greedy")
+    max_tokens: int = Field(48, gt=0, description="tokens of a skill, at most; one cut off there is unusable")
     min_words: int = Field(5, ge=0, description="a shorter skill is unusable")
-    max_words: int = Field(200, gt=0)
+    max_words: int = Field(200, gt=0, description="a longer skill is unusable")
     max_copied_fraction: float = Field(0.9, ge=0, le=1, description="share of a skill's 8-word windows found in the transcript above which it counts as a copy")
     drop_unusable: bool = Field(True, description="False keeps OPD on trajectories without a usable skill, as the paper's algorithm reads")
-    max_prompt_tokens: int = Field(960, gt=0)
+    max_prompt_tokens: int = Field(960, gt=0, description="tokens of the analyzer's prompt, at most")
 
 
 class ExternalAnalyzerConfig(Section):
     """Stage 1's labeller: an OpenAI-compatible endpoint, or the scripted analyzer of the environment."""
 
-    kind: Literal["scripted", "openai"] = "scripted"
-    base_url: str = "https://api.openai.com/v1"
-    model: str = "glm-5.2"
+    kind: Literal["scripted", "openai"] = Field("scripted", description="the environment's own rule-based analyzer, or an OpenAI-compatible endpoint")
+    base_url: str = Field("https://api.openai.com/v1", description="address of the endpoint")
+    model: str = Field("glm-5.2", description="model name sent to the endpoint")
     api_key_env: str = Field("OPENAI_API_KEY", description="name of the environment variable with the key; the key is never written")
-    temperature: float = 0.0
-    max_tokens: int = 4096
-    concurrency: int = Field(8, gt=0)
-    retries: int = Field(6, ge=0)
-    timeout_s: float = 120.0
-    requests_per_minute: int | None = None
-    price_per_million_prompt: float = 0.0
-    price_per_million_completion: float = 0.0
+    temperature: float = Field(0.0, ge=0, description="sampling temperature of the labels")
+    max_tokens: int = Field(4096, gt=0, description="tokens of one answer, at most")
+    concurrency: int = Field(8, gt=0, description="requests in flight at once")
+    retries: int = Field(6, ge=0, description="further tries after a failed request, with growing pauses")
+    timeout_s: float = Field(120.0, gt=0, description="seconds that one request may take")
+    requests_per_minute: int | None = Field(None, gt=0, description="rate limit that the client keeps by itself; None is no limit")
+    price_per_million_prompt: float = Field(0.0, ge=0, description="price of a million prompt tokens, for the cost report")
+    price_per_million_completion: float = Field(0.0, ge=0, description="price of a million answered tokens, for the cost report")
 
 
 class Stage1Config(Section):
     """Hindsight-skill SFT (paper section 2)."""
 
-    enabled: bool = True
-    tasks: int = Field(180, gt=0)
-    rollouts_per_task: int = Field(8, gt=0)
-    rollout_temperature: float = Field(1.0, gt=0)
-    epochs: int = Field(3, gt=0)
-    learning_rate: float = 1.5e-3
-    min_learning_rate_ratio: float = 0.1
+    enabled: bool = Field(True, description="False leaves Stage 1 out: no labels, no SFT")
+    tasks: int = Field(180, gt=0, description="M: tasks of the stage1 panel that are rolled out")
+    rollouts_per_task: int = Field(8, gt=0, description="K0: trajectories per task")
+    rollout_temperature: float = Field(1.0, gt=0, description="sampling temperature of these trajectories")
+    epochs: int = Field(3, gt=0, description="passes over the accepted pairs")
+    learning_rate: float = Field(1.5e-3, gt=0, description="peak learning rate; cosine after the warm-up")
+    min_learning_rate_ratio: float = Field(0.1, ge=0, le=1, description="last learning rate as a share of the peak")
     batch_size: int = Field(32, gt=0, description="sequences per optimizer step")
-    warmup_ratio: float = 0.1
-    weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.95)
-    grad_clip: float = 1.0
-    held_out: float = Field(0.1, ge=0, lt=1)
+    warmup_ratio: float = Field(0.1, ge=0, le=1, description="share of the steps with a rising learning rate")
+    weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay")
+    betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW's moment decays")
+    grad_clip: float = Field(1.0, gt=0, description="largest gradient norm")
+    held_out: float = Field(0.1, ge=0, lt=1, description="share of the pairs kept for the held-out loss")
     transcript_weight: float = Field(0.0, ge=0, description="loss weight of the transcript's own action tokens; 0 in the paper")
     replay_ratio: float = Field(0.0, ge=0, description="replay documents per trajectory; 0 in the paper")
-    replay_skill_fraction: float = Field(0.7, ge=0, le=1)
+    replay_skill_fraction: float = Field(0.7, ge=0, le=1, description="share of the replay documents that carry a skill")
 
 
 class ObjectiveConfig(Section):
     """`rl_coef L_rl + opd_coef L_opd + kl_coef KL - entropy_coef H` with its switches."""
 
-    rl_coef: float = 1.0
+    rl_coef: float = Field(1.0, description="weight of the clipped policy loss; 0 is distillation alone")
     opd_coef: float = Field(0.01, description="lambda_opd")
     beta: float = Field(5.0, description="beta_opd of the gate sigma(beta * delta)")
     kl_coef: float = Field(0.01, description="beta_KL")
-    entropy_coef: float = 0.0
-    clip_low: float = 0.2
-    clip_high: float = 0.2
+    entropy_coef: float = Field(0.0, description="weight of the entropy bonus")
+    clip_low: float = Field(0.2, ge=0, le=1, description="the ratio is clipped below at 1 - clip_low")
+    clip_high: float = Field(0.2, ge=0, description="the ratio is clipped above at 1 + clip_high")
     dual_clip: float | None = Field(3.0, description="lower bound c of the dual clip for negative advantages; None is off")
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    kl_estimator: Literal["k1", "k2", "k3"] = Field("k3", description="estimator of the KL term; in the loss k3 has the gradient of KL(ref, policy), k2 that of KL(policy, ref)")
     reference: Literal["initial", "old", "none"] = Field("initial", description="pi_ref: the checkpoint Stage 2 starts from, theta_old, or no KL")
-    advantage: Literal["grpo", "rloo"] = "grpo"
+    advantage: Literal["grpo", "rloo"] = Field("grpo", description="group-relative baseline: the group's mean, or the mean of the others")
     advantage_scale: Literal["std", "mean"] = Field("std", description="`mean` only subtracts the group mean")
-    advantage_ddof: Literal[0, 1] = 0
-    advantage_eps: float = 1e-6
-    group_statistics: Literal["trajectories", "steps"] = "trajectories"
+    advantage_ddof: Literal[0, 1] = Field(0, description="0 is the population standard deviation, 1 the sample one")
+    advantage_eps: float = Field(1e-6, ge=0, description="added to the standard deviation")
+    group_statistics: Literal["trajectories", "steps"] = Field("trajectories", description="mean and deviation over the trajectories of a group, or over all its step samples")
     group_of_one: Literal["zero", "identity"] = Field("zero", description="`identity` is mean 0, std 1, as in the authors' code")
-    invalid_penalty: float = Field(0.0, ge=0)
-    aggregation: Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "fixed"] = "token-mean"
+    invalid_penalty: float = Field(0.0, ge=0, description="taken off the return per inadmissible step; with group_statistics=steps, off that step's own sample")
+    aggregation: Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "fixed"] = Field("token-mean", description="how token losses become one number, over the whole minibatch")
     fixed_denominator: float = Field(4096.0, gt=0, description="tokens; used by aggregation=fixed only")
     teacher: Literal["live", "once"] = Field("live", description="score the skill context under live theta, or once per update under theta_old")
-    skill_from: Literal["own", "static", "scripted", "shuffled", "empty"] = "own"
-    analyzer_snapshot: Literal["synchronised", "initial"] = "synchronised"
+    skill_from: Literal["own", "static", "scripted", "shuffled", "empty"] = Field("own", description="whose skill the teacher reads: its own hindsight skill, a library's, the scripted analyzer's, another trajectory's, or none")
+    analyzer_snapshot: Literal["synchronised", "initial"] = Field("synchronised", description="weights that write skills: the rollout policy's, or those Stage 2 started from")
     refresh_every: int = Field(1, ge=1, description="updates between refreshes of the analyzer snapshot")
-    where: Literal["all", "tied", "successes", "failures"] = "all"
+    where: Literal["all", "tied", "successes", "failures"] = Field("all", description="trajectories that the distillation term applies to")
 
     @model_validator(mode="after")
     def _k1_has_no_gradient(self):
@@ -175,18 +180,18 @@ class ObjectiveConfig(Section):
 class Stage2Config(Section):
     """Self-evolving on-policy distillation (paper section 3)."""
 
-    updates: int = Field(24, ge=0)
-    tasks_per_update: int = Field(8, gt=0)
-    group_size: int = Field(8, gt=0)
+    updates: int = Field(24, ge=0, description="rollout batches, each followed by its optimizer steps")
+    tasks_per_update: int = Field(8, gt=0, description="tasks of one rollout batch")
+    group_size: int = Field(8, gt=0, description="N: trajectories per task")
     minibatches: int | None = Field(2, description="optimizer steps per update; exactly one of this and minibatch_rows")
     minibatch_rows: int | None = Field(None, description="rows per minibatch: step samples or trajectories, by layout")
     micro_batch_tokens: int = Field(16384, gt=0, description="padded tokens of one forward pass; changes memory, never the gradient")
-    learning_rate: float = 3e-4
-    weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.999)
-    grad_clip: float = 1.0
-    checkpoint_every: int = Field(8, gt=0)
-    keep_checkpoints: int = Field(2, gt=0)
+    learning_rate: float = Field(3e-4, gt=0, description="AdamW's constant learning rate")
+    weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's moment decays")
+    grad_clip: float = Field(1.0, gt=0, description="largest gradient norm")
+    checkpoint_every: int = Field(8, gt=0, description="updates between checkpoints")
+    keep_checkpoints: int = Field(2, gt=0, description="newest checkpoints that stay on disk")
     log_gradient_terms_every: int = Field(4, ge=0, description="updates between measurements of each term's gradient norm; 0 is never")
 
     @model_validator(mode="after")
@@ -197,14 +202,18 @@ class Stage2Config(Section):
 
 
 class EvaluationConfig(Section):
-    panels: tuple[str, ...] = ("seen", "unseen")
-    temperature: float = Field(0.4, ge=0)
-    seed: int = 1000
+    """What is evaluated, and with which decoding."""
+
+    panels: tuple[str, ...] = Field(("seen", "unseen"), description="panels evaluated once, after the last update")
+    temperature: float = Field(0.4, ge=0, description="sampling temperature; 0 is greedy")
+    seed: int = Field(1000, description="seed of the sampling; the same for every arm")
     batch: int = Field(96, gt=0, description="episodes played at once; never changes a result beyond floating point")
-    samples_per_task: int = Field(1, gt=0)
+    samples_per_task: int = Field(1, gt=0, description="episodes per task id")
 
 
 class StoreConfig(Section):
+    """What is kept of a run."""
+
     tokens: Literal["all", "none"] | int = Field("all", description="`all`, `none`, or k: every k updates")
     min_free_gb: float = Field(0.2, ge=0, description="refuse to save a checkpoint when less disk is free")
 
@@ -212,11 +221,11 @@ class StoreConfig(Section):
 class Config(Section):
     """One run, fully resolved."""
 
-    schema_version: Literal[1] = 1
-    preset: str = "tiny"
-    method: str = "seed"
-    seed: int = 0
-    engine: Literal["local", "verl"] = "local"
+    schema_version: Literal[1] = Field(1, description="version of this schema; a reader refuses another")
+    preset: str = Field("tiny", description="preset that the run started from")
+    method: str = Field("seed", description="named method (bundle of switches) that was applied to the preset")
+    seed: int = Field(0, description="seed of the run: tasks, sampling and shuffling")
+    engine: Literal["local", "verl"] = Field("local", description="in-process torch, or verl on a cluster")
     initial: Literal["base", "stage1"] = Field("stage1", description="where Stage 2 starts: the base model or theta_sft")
     threads: int = Field(1, gt=0, description="torch threads of the process")
     model: ModelConfig = ModelConfig()
