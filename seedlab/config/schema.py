@@ -50,7 +50,7 @@ class TinyConfig(Section):
     expert_noise: tuple[float, float] = Field((0.05, 0.6), description="share of random actions, first and last document")
     learning_rate: float = Field(3e-3, gt=0, description="peak learning rate of the pretraining")
     batch_tokens: int = Field(8192, gt=0, description="tokens of one optimizer step of the pretraining")
-    seed: int = Field(0, description="seed of initial weights and demonstrations; not the seed of the run")
+    seed: int = Field(0, ge=0, description="seed of initial weights and demonstrations; not the seed of the run")
 
 
 class EnvConfig(Section):
@@ -69,7 +69,7 @@ class EnvConfig(Section):
     success_reward: float = Field(1.0, gt=0, description="return of a successful episode")
     receptacles: tuple[int, int] = Field((6, 9), description="generated rooms: least and most receptacles")
     distractors: tuple[int, int] = Field((3, 5), description="generated rooms: least and most other objects")
-    panel_seed: int = Field(0, description="seed that draws the task ids of the panels")
+    panel_seed: int = Field(0, ge=0, description="seed that draws the task ids of the panels")
     panel_sizes: dict[str, int] = Field(
         default_factory=lambda: {"stage1": 180, "train": 600, "dev": 96, "seen": 96, "unseen": 96},
         description="task ids of each panel",
@@ -206,7 +206,7 @@ class EvaluationConfig(Section):
 
     panels: tuple[str, ...] = Field(("seen", "unseen"), description="panels evaluated once, after the last update")
     temperature: float = Field(0.4, ge=0, description="sampling temperature; 0 is greedy")
-    seed: int = Field(1000, description="seed of the sampling; the same for every arm")
+    seed: int = Field(1000, ge=0, description="seed of the sampling; the same for every arm")
     batch: int = Field(96, gt=0, description="episodes played at once; never changes a result beyond floating point")
     samples_per_task: int = Field(1, gt=0, description="episodes per task id")
 
@@ -224,7 +224,7 @@ class Config(Section):
     schema_version: Literal[1] = Field(1, description="version of this schema; a reader refuses another")
     preset: str = Field("tiny", description="preset that the run started from")
     method: str = Field("seed", description="named method (bundle of switches) that was applied to the preset")
-    seed: int = Field(0, description="seed of the run: tasks, sampling and shuffling")
+    seed: int = Field(0, ge=0, description="seed of the run: tasks, sampling and shuffling")
     engine: Literal["local", "verl"] = Field("local", description="in-process torch, or verl on a cluster")
     initial: Literal["base", "stage1"] = Field("stage1", description="where Stage 2 starts: the base model or theta_sft")
     threads: int = Field(1, gt=0, description="torch threads of the process")

@@ -1,0 +1,115 @@
+"""Every method of the comparison as a bundle of switches (paper section 7); data only.
+
+A bundle's ``settings`` go on top of a preset and below explicit overrides.  ``missing`` names what the package still
+lacks for a method that it knows of; such a method resolves to nothing but an error.  ``reason`` is what a diff against
+the paper's SEED says about the bundle's own settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Bundle:
+    name: str
+    summary: str
+    settings: dict[str, Any]
+    reason: str
+    missing: str | None = None
+
+    @property
+    def available(self) -> bool:
+        return self.missing is None
+
+
+_NO_STAGE1: dict[str, Any] = {"initial": "base", "stage1": {"enabled": False}}
+_WITH_STAGE1: dict[str, Any] = {"initial": "stage1", "stage1": {"enabled": True}}
+_SEED = {
+    "rl_coef": 1.0, "opd_coef": 0.01, "beta": 5.0, "skill_from": "own", "where": "all",
+    "analyzer_snapshot": "synchronised", "refresh_every": 1,
+}  # fmt: skip
+_STATIC = _SEED | {"skill_from": "static"}
+_OFF = {"rl_coef": 1.0, "opd_coef": 0.0}
+_FROZEN = {**_NO_STAGE1, "stage2": {"updates": 0}, "objective": {"opd_coef": 0.0}}
+
+_LIBRARY = "the library of static skills"
+_NOT_TRAINED = "the method trains nothing: its frozen weights are evaluated"
+_BASELINE = "a baseline without SEED's first stage and without its distillation term"
+_STATIC_REASON = "the method's teacher reads a static skill, and it has no Stage 1"
+
+_ALL = [
+    Bundle("vanilla", "the frozen base policy, evaluated", _FROZEN, _NOT_TRAINED),
+    Bundle(
+        "skill-prompt", "the frozen base policy with a library skill in its evaluation prompt", _FROZEN, _NOT_TRAINED,
+        missing=f"{_LIBRARY} and skills in evaluation prompts",
+    ),
+    Bundle(
+        "react", "the frozen base policy with a reason-act prompt, for the visual tasks", _FROZEN, _NOT_TRAINED,
+        missing="the visual environments and their reason-act prompt",
+    ),
+    Bundle("grpo", "clipped policy loss with group-relative advantages, from the base policy",
+           {**_NO_STAGE1, "objective": _OFF}, _BASELINE),
+    Bundle(
+        "skill-grpo", "GRPO with a library skill in the training prompt, evaluated without",
+        {**_NO_STAGE1, "objective": _OFF}, _BASELINE, missing=f"{_LIBRARY} and skills in rollout prompts",
+    ),
+    Bundle(
+        "skill-grpo*", "the run of skill-grpo, evaluated with the skill",
+        {**_NO_STAGE1, "objective": _OFF}, _BASELINE, missing=f"{_LIBRARY} and skills in evaluation prompts",
+    ),
+    Bundle(
+        "gigpo", "GRPO with a second advantage over steps of a group that share their observation",
+        {**_NO_STAGE1, "objective": _OFF}, _BASELINE, missing="step advantages over shared observations",
+    ),
+    Bundle(
+        "opsd", "gated distillation from a static skill, without a policy loss (as compared in the paper)",
+        {**_NO_STAGE1, "objective": _STATIC | {"rl_coef": 0.0}}, _STATIC_REASON, missing=_LIBRARY,
+    ),
+    Bundle(
+        "grpo+opsd", "as compared in the paper: beta 0, so that the gate is 1/2 everywhere and the skill has no influence",
+        {**_NO_STAGE1, "objective": _STATIC | {"beta": 0.0}}, _STATIC_REASON, missing=_LIBRARY,
+    ),
+    Bundle(
+        "opsd-kl", "distillation of the teacher's log-probs, without a policy loss",
+        {**_NO_STAGE1, "objective": _STATIC | {"rl_coef": 0.0}}, _STATIC_REASON,
+        missing=f"{_LIBRARY} and the KL form of distillation",
+    ),
+    Bundle(
+        "grpo+opsd-kl", "GRPO beside distillation of the teacher's log-probs",
+        {**_NO_STAGE1, "objective": _STATIC}, _STATIC_REASON, missing=f"{_LIBRARY} and the KL form of distillation",
+    ),
+    Bundle(
+        "skill-sd", "GRPO beside a k3 term towards a teacher with a retrieved skill",
+        {**_NO_STAGE1, "objective": _STATIC | {"opd_coef": 0.001}}, _STATIC_REASON,
+        missing=f"{_LIBRARY} and the ratio-weighted k3 term",
+    ),
+    Bundle(
+        "rlsd", "a self-teacher scales the size of the advantage, never its sign, and fades to GRPO",
+        {**_NO_STAGE1, "objective": _STATIC | {"opd_coef": 0.0}}, _STATIC_REASON,
+        missing=f"{_LIBRARY} and teacher-scaled advantages",
+    ),
+    Bundle(
+        "sdar", "SEED's gate and loss with a static, retrieved skill, without Stage 1",
+        {**_NO_STAGE1, "objective": _STATIC}, _STATIC_REASON, missing=_LIBRARY,
+    ),
+    Bundle(
+        "opid", "signed episode- and step-level skill advantages from an external analyzer",
+        {**_NO_STAGE1, "objective": _OFF}, _BASELINE, missing="step-level skills and signed skill advantages",
+    ),
+    Bundle("seed", "hindsight-skill SFT, then GRPO with gated distillation from the policy's own skills",
+           {**_WITH_STAGE1, "objective": _SEED}, "the paper's method"),
+    Bundle("seed/no-stage1", "ablation: SEED that starts from the base policy",
+           {**_NO_STAGE1, "objective": _SEED}, "the ablation leaves Stage 1 out"),
+    Bundle("seed/no-opd", "ablation: GRPO that starts from the Stage-1 checkpoint",
+           {**_WITH_STAGE1, "objective": _SEED | _OFF}, "the ablation leaves distillation out"),
+    Bundle("seed/static", "ablation: skills written once by an early snapshot and never refreshed",
+           {**_WITH_STAGE1, "objective": _STATIC}, "the ablation's skills are not on-policy", missing=_LIBRARY),
+    Bundle("seed/shuffled", "control: each teacher reads the skill of another trajectory",
+           {**_WITH_STAGE1, "objective": _SEED | {"skill_from": "shuffled"}}, "the control breaks the link of skill and trajectory"),
+    Bundle("seed/scripted", "control: the environment's own analyzer writes the skills",
+           {**_WITH_STAGE1, "objective": _SEED | {"skill_from": "scripted"}}, "the control's skills are always right"),
+]  # fmt: skip
+
+METHODS: dict[str, Bundle] = {bundle.name: bundle for bundle in _ALL}
