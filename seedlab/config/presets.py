@@ -125,8 +125,7 @@ def _explanations(problems: list[Any], known: set[str]) -> list[str]:
     """One sentence per key at fault: a union reports each of its types, and a list each of its places."""
     texts: dict[str, str] = {}
     for problem in problems:
-        parts = [str(part) for part in problem["loc"]]
-        key = next((k for n in range(len(parts), 0, -1) if (k := ".".join(parts[:n])) in known), ".".join(parts))
+        key = _key_of(problem["loc"], known)
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "value_error":  # a contradiction between keys; its text names them
             texts[message] = message
@@ -134,6 +133,16 @@ def _explanations(problems: list[Any], known: set[str]) -> list[str]:
         message = message[0].lower() + message[1:]
         texts[key] = f"{texts[key]}, or {message}" if key in texts else f"{key}={problem['input']!r}: {message}"
     return list(texts.values())
+
+
+def _key_of(place: tuple[str | int, ...], known: set[str]) -> str:
+    """The dotted key of a problem's place, with its position in a list but without the arm of a union."""
+    parts = [str(part) for part in place]
+    for length in range(len(parts), 0, -1):
+        key = ".".join(parts[:length])
+        if key in known:
+            return key + "".join(f"[{part}]" for part in place[length:] if isinstance(part, int))
+    return ".".join(parts)
 
 
 def own_assembly(config: Config) -> dict[str, tuple[Any, Any]]:
