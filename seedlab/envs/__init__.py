@@ -1,0 +1,24 @@
+"""Tasks and environments: `make_family(env_config)` is the way in."""
+
+from __future__ import annotations
+
+import difflib
+
+from seedlab.config.schema import EnvConfig
+from seedlab.envs.base import EnvironmentSettingsError, FamilyBase, NoScriptedAnalyzer
+
+FAMILIES = ("household",)
+
+
+def make_family(env_config: EnvConfig) -> FamilyBase:
+    """The family that `env_config.name` names.  An unknown name raises EnvironmentSettingsError (a ValueError)."""
+    if env_config.name == "household":
+        from seedlab.envs.household.family import HouseholdFamily
+
+        return HouseholdFamily(env_config)
+    close = difflib.get_close_matches(env_config.name, FAMILIES, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise EnvironmentSettingsError(f"unknown environment env.name={env_config.name!r}; {hint}known: {', '.join(FAMILIES)}")
+
+
+__all__ = ["FAMILIES", "EnvironmentSettingsError", "FamilyBase", "NoScriptedAnalyzer", "make_family"]

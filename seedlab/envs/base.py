@@ -1,0 +1,82 @@
+"""What a family is and does beside making environments: settings of panels, and the scripted helpers it may offer."""
+
+from __future__ import annotations
+
+from seedlab.envs.protocol import Environment, Panel
+from seedlab.errors import UserError
+
+
+class NoScriptedAnalyzer(UserError, NotImplementedError):
+    """The family cannot write or judge skills by itself, or has no expert or oracle."""
+
+
+class EnvironmentSettingsError(UserError, ValueError):
+    """A setting under `env.` is wrong; the message names it."""
+
+
+class FamilyBase:
+    """Defaults of a family without scripted expert, analyzer and oracle; a family overrides what it can do."""
+
+    name = "unnamed"
+    task_types: tuple[str, ...] = ()
+    has_scripted_analyzer = False
+
+    def make(self, task_id: str) -> Environment:
+        raise NotImplementedError
+
+    def panels(self) -> dict[str, Panel]:
+        raise NotImplementedError
+
+    def hindsight_skill(self, goal: str, observations: list[str], actions: list[str], success: bool) -> str:
+        raise self._lacks("scripted analyzer", "set external.kind=openai")
+
+    def skill_agreement(self, own: str, scripted: str):
+        raise self._lacks("scripted analyzer", "analyzer accuracy cannot be measured here")
+
+    def demonstrate(self, env: Environment, rng, noise: float, skill: str | None = None):
+        raise self._lacks("scripted expert", "start from a pretrained model (model.path)")
+
+    def oracle_plan(self, env: Environment) -> list[str]:
+        raise self._lacks("oracle", "oracle progress cannot be measured here")
+
+    def oracle_distance(self, env: Environment) -> int:
+        raise self._lacks("oracle", "oracle progress cannot be measured here")
+
+    def progress(self, env_before: Environment, action: str) -> float:
+        raise self._lacks("oracle", "oracle progress cannot be measured here")
+
+    def vocabulary(self) -> list[str]:
+        raise self._lacks("word list", "the tiny policy cannot be built for it; set model.path")
+
+    def _lacks(self, what: str, advice: str) -> NoScriptedAnalyzer:
+        return NoScriptedAnalyzer(f"environment {self.name!r} has no {what}: {advice}")
+
+
+def cut_panels(panels: dict[str, Panel], limits: dict[str, int], train_fraction: float) -> dict[str, Panel]:
+    """Panels cut by `env.panel_limits` (first k ids); `train` keeps its first `train_fraction` share, one task at least."""
+    for name, limit in limits.items():
+        if name not in panels:
+            raise EnvironmentSettingsError(f"env.panel_limits names {name!r}; the panels are {', '.join(panels)}")
+        if limit < 0:
+            raise EnvironmentSettingsError(f"env.panel_limits.{name} is {limit}; it must not be negative")
+    out = {}
+    for name, panel in panels.items():
+        ids = panel.task_ids
+        if name == "train" and train_fraction < 1 and ids:
+            ids = ids[: max(1, round(train_fraction * len(ids)))]
+        out[name] = Panel(name, ids[: limits.get(name, len(ids))])
+    return out
+
+
+def check_panel_sizes(sizes: dict[str, int], names: tuple[str, ...]) -> None:
+    """Every panel named once with a size of at least 0; EnvironmentSettingsError otherwise."""
+    unknown, missing = [n for n in sizes if n not in names], [n for n in names if n not in sizes]
+    if unknown or missing:
+        raise EnvironmentSettingsError(
+            f"env.panel_sizes must give exactly {', '.join(names)}"
+            + (f"; unknown: {', '.join(unknown)}" if unknown else "")
+            + (f"; missing: {', '.join(missing)}" if missing else "")
+        )
+    negative = [n for n in names if sizes[n] < 0]
+    if negative:
+        raise EnvironmentSettingsError(f"env.panel_sizes.{negative[0]} is {sizes[negative[0]]}; it must not be negative")

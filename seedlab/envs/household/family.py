@@ -1,0 +1,79 @@
+"""The household family: generated rooms, or the official games of a folder, behind one interface."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from seedlab.config.schema import EnvConfig
+from seedlab.envs.base import EnvironmentSettingsError, FamilyBase, check_panel_sizes, cut_panels
+from seedlab.envs.household import hindsight, oracle
+from seedlab.envs.household.engine import Household
+from seedlab.envs.household.expert import Demonstration, demonstrate
+from seedlab.envs.household.goals import TASK_TYPES
+from seedlab.envs.household.rooms import generate_world
+from seedlab.envs.household.skills import SkillAgreement, SkillFacts, skill_agreement, skill_facts
+from seedlab.envs.household.tasks import PANELS, generated_panels, parse_task_id
+from seedlab.envs.household.words import vocabulary
+from seedlab.envs.protocol import Panel
+
+LEAST_RECEPTACLES = 4  # target, appliance and two places where the object may start
+_WORLDS_KEPT = 2048
+
+
+class HouseholdFamily(FamilyBase):
+    """Tasks of one EnvConfig.  Worlds are kept, so that making the same task again costs microseconds."""
+
+    name = "household"
+    task_types = TASK_TYPES
+    has_scripted_analyzer = True
+
+    def __init__(self, config: EnvConfig):
+        check_panel_sizes(config.panel_sizes, PANELS)
+        _check_range("receptacles", config.receptacles, LEAST_RECEPTACLES)
+        _check_range("distractors", config.distractors, 0)
+        self.config = config
+        self._world = lru_cache(maxsize=_WORLDS_KEPT)(self._generate)
+
+    def _generate(self, task_id: str):
+        return generate_world(task_id, *parse_task_id(task_id), self.config.receptacles, self.config.distractors)
+
+    def make(self, task_id: str) -> Household:
+        """A fresh episode of the task; ValueError (or GameFileError) names what is wrong with the id."""
+        return Household(self._world(task_id), task_id, self.config.max_steps, self.config.success_reward)
+
+    def panels(self) -> dict[str, Panel]:
+        """stage1, train, dev, seen and unseen: pairwise disjoint, task types alternating, cut as the config says."""
+        panels = generated_panels(self.config.panel_sizes, self.config.panel_seed)
+        return cut_panels(panels, self.config.panel_limits, self.config.train_fraction)
+
+    def demonstrate(self, env: Household, rng: np.random.Generator, noise: float, skill: str | None = None) -> Demonstration:
+        return demonstrate(env, rng, noise, skill)
+
+    def hindsight_skill(self, goal: str, observations: list[str], actions: list[str], success: bool) -> str:
+        return hindsight.hindsight_skill(goal, observations, actions, success)
+
+    def skill_facts(self, skill: str) -> SkillFacts:
+        return skill_facts(skill)
+
+    def skill_agreement(self, own: str, scripted: str) -> SkillAgreement:
+        return skill_agreement(own, scripted)
+
+    def oracle_plan(self, env: Household) -> list[str]:
+        return oracle.oracle_plan(env)
+
+    def oracle_distance(self, env: Household) -> int:
+        return oracle.oracle_distance(env)
+
+    def progress(self, env_before: Household, action: str) -> float:
+        return oracle.progress(env_before, action)
+
+    def vocabulary(self) -> list[str]:
+        return vocabulary()
+
+
+def _check_range(key: str, bounds: tuple[int, int], least: int) -> None:
+    low, high = bounds
+    if not least <= low <= high:
+        raise EnvironmentSettingsError(f"env.{key}={low},{high} must be two rising numbers, the first at least {least}")
