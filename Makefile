@@ -9,7 +9,8 @@ OUT ?= runs/demo
 PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --disable-pip-version-check
+# requirements/cpu.lock has the exact version of everything; pip takes from it what is asked for.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint requirements/cpu.lock
 # Thread and allocator settings have to stand before a process starts; seedlab.config.runtime knows them.
 RUN = env $$($(BIN)/python -m seedlab.config.runtime)
 
@@ -32,7 +33,7 @@ $(VENV)/bin/python:
 	sys.exit(None if (3, 11) <= v < (3, 13) else "seedlab needs Python 3.11 or 3.12, $(PYTHON) is %d.%d: make PYTHON=python3.11" % v)'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.installed: pyproject.toml requirements/cpu.lock | $(VENV)/bin/python
 	$(PIP) --editable .
 	@touch $@
 

@@ -1,2 +1,193 @@
-"""placeholder"""
-def add_commands(subparsers): pass
+"""``seedlab doctor``: what is installed, missing or mismatched, and the command that mends it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+# CUDA 13, which the GPU set's torch is built for, needs this driver.
+LEAST_DRIVER = 580
+LEAST_DISK_GB = 5.0
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_NEEDED_FOR = {
+    "dev": "make test",
+    "browser": "browser tests",
+    "notebooks": "notebooks",
+    "alfworld": "the official ALFWorld engine",
+    "search": "the search environment",
+    "lora": "model.lora_rank > 0",
+    "gguf": "models in GGUF form",
+    "cluster": "engine=verl on GPUs",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """`status` is ok, absent (optional) or wrong (exit code 1); `mend` is a command or an instruction."""
+
+    name: str
+    status: str
+    detail: str
+    mend: str = ""
+
+
+def installed_version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def check_requirements(requirements: Iterable[str], installed: Callable[[str], str | None] = installed_version) -> list[Check]:
+    """One check per runtime dependency, then one per extra.  A missing extra is no fault, a wrong version in it is."""
+    runtime, extras = [], {}
+    for text in requirements:
+        requirement = Requirement(text)
+        extra = next((name for name in _NEEDED_FOR if _belongs_to(requirement, name)), None)
+        if extra is not None:
+            extras.setdefault(extra, []).append(requirement)
+        elif requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            runtime.append(requirement)
+    checks = [_check_one(requirement, installed(requirement.name)) for requirement in runtime]
+    return checks + [_check_extra(name, found, installed) for name, found in extras.items()]
+
+
+def _belongs_to(requirement: Requirement, extra: str) -> bool:
+    marker = requirement.marker
+    return marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
+
+
+def _check_one(requirement: Requirement, version: str | None) -> Check:
+    mend = f"pip install '{requirement.name}{requirement.specifier}'"
+    if version is None:
+        return Check(requirement.name, "wrong", f"missing, needs {requirement.specifier}", mend)
+    if not requirement.specifier.contains(Version(version), prereleases=True):
+        return Check(requirement.name, "wrong", f"{version}, needs {requirement.specifier}", mend)
+    return Check(requirement.name, "ok", version)
+
+
+def _check_extra(extra: str, requirements: list[Requirement], installed: Callable[[str], str | None]) -> Check:
+    missing = [r.name for r in requirements if installed(r.name) is None]
+    wrong = [check for r in requirements if installed(r.name) and (check := _check_one(r, installed(r.name))).status != "ok"]
+    mend = f"pip install 'seedlab[{extra}]'"
+    if wrong:
+        return Check(f"[{extra}]", "wrong", "; ".join(f"{c.name} {c.detail}" for c in wrong), mend)
+    if missing:
+        return Check(f"[{extra}]", "absent", f"for {_NEEDED_FOR[extra]}; lacks {', '.join(missing)}", mend)
+    return Check(f"[{extra}]", "ok", f"for {_NEEDED_FOR[extra]}")
+
+
+def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Check:
+    text = f"{version[0]}.{version[1]}"
+    if (3, 11) <= version < (3, 13):
+        return Check("python", "ok", text)
+    return Check("python", "wrong", f"{text}, needs 3.11 or 3.12", "make clean && make PYTHON=python3.11 demo")
+
+
+def check_package() -> list[Check]:
+    """seedlab's own metadata, and everything that it requires."""
+    version = installed_version("seedlab")
+    if version is None:
+        return [Check("seedlab", "wrong", "runs from a source tree, not installed", "pip install -c requirements/cpu.lock -e .")]
+    return [Check("seedlab", "ok", version), *check_requirements(importlib.metadata.requires("seedlab") or [])]
+
+
+def check_device() -> list[Check]:
+    """torch's device, and where there is an NVIDIA driver, whether it is new enough."""
+    if installed_version("torch") is None:
+        return []  # already reported as missing
+    import torch
+
+    if not torch.cuda.is_available():
+        checks = [Check("device", "ok", f"cpu, {os.cpu_count()} cores")]
+    else:
+        names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        checks = [Check("device", "ok", f"cuda {torch.version.cuda}: {names}")]
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return checks
+    answer = subprocess.run(
+        [tool, "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
+    )
+    return checks + [check_driver(answer.stdout.strip().splitlines(), answer.returncode, torch.version.cuda)]
+
+
+def check_driver(lines: list[str], returncode: int, cuda: str | None) -> Check:
+    """`lines` are nvidia-smi's driver versions; `cuda` is the CUDA version that torch was built for, None for CPU."""
+    if returncode != 0 or not lines:
+        return Check("driver", "wrong", "nvidia-smi does not answer", "reinstall the NVIDIA driver")
+    major = int(lines[0].split(".")[0])
+    if cuda is not None and int(cuda.split(".")[0]) >= 13 and major < LEAST_DRIVER:
+        return Check("driver", "wrong", f"{lines[0]}, CUDA {cuda} needs {LEAST_DRIVER} or newer", "update the NVIDIA driver")
+    if cuda is None:
+        return Check("driver", "absent", f"{lines[0]}, but this torch is built without CUDA", "install from environment.yml")
+    return Check("driver", "ok", lines[0])
+
+
+def check_data(environment: Mapping[str, str]) -> Check:
+    """The official ALFWorld games under ALFWORLD_DATA."""
+    mend = "pip install alfworld && alfworld-download, then export ALFWORLD_DATA=~/.cache/alfworld"
+    value = environment.get("ALFWORLD_DATA")
+    if not value:
+        return Check("ALFWORLD_DATA", "absent", "not set; only presets with official games need it", mend)
+    folder = Path(value).expanduser()
+    if not folder.is_dir():
+        return Check("ALFWORLD_DATA", "wrong", f"{folder} is not a folder", mend)
+    if next(folder.rglob("game.tw-pddl"), None) is None:
+        return Check("ALFWORLD_DATA", "wrong", f"{folder} holds no game.tw-pddl", mend)
+    return Check("ALFWORLD_DATA", "ok", str(folder))
+
+
+def check_disk(folder: Path, free_bytes: int | None = None) -> Check:
+    free = (shutil.disk_usage(folder).free if free_bytes is None else free_bytes) / 1e9
+    if free < LEAST_DISK_GB:
+        return Check("disk", "wrong", f"{free:.1f} GB free in {folder}, needs {LEAST_DISK_GB:.0f}", "free some space")
+    return Check("disk", "ok", f"{free:.0f} GB free in {folder}")
+
+
+def check_chromium() -> Check:
+    found = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
+    if found is None:
+        return Check("chromium", "absent", "browser tests will be skipped", "apt-get install chromium (as root)")
+    return Check("chromium", "ok", found)
+
+
+def run_checks() -> list[Check]:
+    return [
+        check_python(), *check_package(), *check_device(), check_data(os.environ), check_disk(Path.cwd()), check_chromium(),
+    ]  # fmt: skip
+
+
+def add_commands(subparsers) -> None:
+    doctor = subparsers.add_parser(
+        "doctor",
+        help="say what is installed, missing or mismatched, and what mends it",
+        description="Check versions, device, data, disk and browser. Exit code 1 if something is wrong; an absent "
+        "optional part is not.",
+        epilog="example: seedlab doctor --json",
+    )
+    doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
+    doctor.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    checks = run_checks()
+    if args.json:
+        print(json.dumps([asdict(check) for check in checks], indent=2))
+    else:
+        for check in checks:
+            print(f"{check.status:<7} {check.name:<16} {check.detail}")
+            if check.mend:
+                print(f"{'':<7} {'':<16} mend: {check.mend}")
+    return 1 if any(check.status == "wrong" for check in checks) else 0
