@@ -23,8 +23,8 @@ class ChatRenderer:
     """Renders, extends and decodes conversations of one tokenizer.
 
     `enable_thinking` is passed to the template where it is not None.  `stop_ids` are further ids that end a response
-    (those of a model's generation_config).  Raises UserError where the tokenizer has no chat template or no token that
-    ends a turn.
+    (those of a model's generation_config); `end_of_turn` is the one that the template writes behind an assistant's
+    turn.  Raises UserError where the tokenizer has no chat template or no token that ends a turn.
     """
 
     def __init__(self, tokenizer, *, enable_thinking: bool | None = None, stop_ids: Iterable[int] = ()):
@@ -44,6 +44,8 @@ class ChatRenderer:
         self._control_ids = frozenset(self._control.values())
         self._control_pattern = re.compile("|".join(map(re.escape, self._control)) or r"(?!)")
         self.stop_ids = self._find_stop_ids(stop_ids)
+        end = self._template_end()
+        self.end_of_turn = self.stop_ids[0] if end is None else end
 
     # ---- messages to ids
 
@@ -144,7 +146,7 @@ class ChatRenderer:
 
     def _plain(self, text: str) -> list[int]:
         ids = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-        if self._control_ids.isdisjoint(ids):
+        if (self._control_ids - {self.tokenizer.unk_token_id}).isdisjoint(ids):
             return ids
         # A control token may also be an entry of the model's own vocabulary; spelt letter by letter it is not found.
         if len(text) == 1:
@@ -153,20 +155,21 @@ class ChatRenderer:
 
     def _find_stop_ids(self, extra: Iterable[int]) -> tuple[int, ...]:
         """End of sequence, the token that the template puts behind an assistant's turn, and `extra`."""
-        ids = [] if self.tokenizer.eos_token_id is None else [self.tokenizer.eos_token_id]
-        probe = "seedlab probes the template"
-        messages = [{"role": r, "content": c} for r, c in (("user", "u"), ("assistant", probe), ("user", "v"))]
-        following = self._text(messages, {}, False).partition(probe)[2]
-        match = self._control_pattern.match(following.lstrip())
-        if match:
-            ids.append(self._control[match.group()])
-        ids += extra
+        found = (self.tokenizer.eos_token_id, self._template_end(), *extra)
+        ids = [id for id in found if id is not None]
         if not ids:
             raise UserError(
                 f"the tokenizer of {self.name} has no token that ends a turn: set eos_token, or end the assistant's turn "
                 "with a special token in the chat template"
             )
         return tuple(dict.fromkeys(ids))
+
+    def _template_end(self) -> int | None:
+        probe = "seedlab probes the template"
+        messages = [{"role": r, "content": c} for r, c in (("user", "u"), ("assistant", probe), ("user", "v"))]
+        following = self._text(messages, {}, False).partition(probe)[2]
+        match = self._control_pattern.match(following.lstrip())
+        return self._control[match.group()] if match else None
 
 
 def _after_response(text: str, response: str) -> str | None:

@@ -119,7 +119,9 @@ def write_skills(
             prompt = analyzer_prompt(trajectory, prompts, chat, cfg, contract=contract)
             answer = await analyzer.analyze(trajectory, prompt, key(trajectory))
         except PromptTooLong as error:
-            return _skill(trajectory, "", False, "prompt_too_long", "none", snapshot, 0, str(error))
+            skill = _skill(trajectory, "", False, "prompt_too_long", "none", snapshot, 0, str(error))
+            on_done(skill)
+            return skill
         finally:
             analyzer.leave()
         if prompt.dropped:
@@ -138,16 +140,15 @@ def write_skills(
             for start in range(0, len(chosen), block):
                 part = chosen[start : start + block]
                 analyzer.expect(len(part))
-                async with asyncio.TaskGroup() as group:  # the first error ends the others: nothing is asked in vain
-                    tasks = [group.create_task(one(t)) for t in part]
-                out += [task.result() for task in tasks]
+                # All are waited for, so that answers under way are kept when another one fails.
+                results = await asyncio.gather(*(one(t) for t in part), return_exceptions=True)
+                for result in results:
+                    if isinstance(result, BaseException):
+                        raise result
+                out += results
         return out
 
-    try:
-        skills = asyncio.run(everything())
-    except ExceptionGroup as group:
-        raise group.exceptions[0] from None
-    return SkillBatch(skills, spent["prompt"], spent["completion"], dropped)
+    return SkillBatch(asyncio.run(everything()), spent["prompt"], spent["completion"], dropped)
 
 
 def _skill(trajectory: Trajectory, text, accepted, reason, analyzer, snapshot, tokens, raw) -> Skill:

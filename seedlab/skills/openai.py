@@ -69,18 +69,17 @@ class ExternalAnalyzer:
         self.cfg, self.cache, self.totals = cfg, Path(cache), Totals()
         self._transport, self._sleep = transport, sleep
         self._counted: set[str] = set()
-        if not os.environ.get(cfg.api_key_env):
-            raise UserError(f"external.api_key_env names {cfg.api_key_env}, which is not set; export the key of {cfg.base_url} there")
+        _key(cfg)
         self.cache.mkdir(parents=True, exist_ok=True)
 
     async def __aenter__(self):
-        key = os.environ[self.cfg.api_key_env].strip()
         self._client = httpx.AsyncClient(
-            headers={"Authorization": f"Bearer {key}"}, timeout=self.cfg.timeout_s, transport=self._transport
+            headers={"Authorization": f"Bearer {_key(self.cfg)}"}, timeout=self.cfg.timeout_s, transport=self._transport
         )
         self._slots = asyncio.Semaphore(self.cfg.concurrency)
         self._in_flight: dict[str, asyncio.Lock] = {}
         self._next_start = 0.0
+        self._failure: AnalyzerUnavailable | None = None
         return self
 
     async def __aexit__(self, *error):
@@ -105,7 +104,12 @@ class ExternalAnalyzer:
             record = self._read(path)
             if record is None:
                 async with self._slots:
-                    record = await self._ask(body, trajectory.id)
+                    try:
+                        record = await self._ask(body, trajectory.id)
+                    except AnalyzerUnavailable as error:
+                        # Answers under way may still arrive and be kept, but nothing new is asked.
+                        self._failure = self._failure or error
+                        raise
                 write_atomically(path, json.dumps({"request": body, **record}, ensure_ascii=False, indent=1))
                 self.totals.paid_now += self._price(record)
             else:
@@ -139,6 +143,8 @@ class ExternalAnalyzer:
     async def _ask(self, body: dict, who: str) -> dict:
         for attempt in range(self.cfg.retries + 1):
             await self._wait_for_turn()
+            if self._failure is not None:
+                raise self._failure
             self.totals.requests += 1
             try:
                 return await self._request(body, who)
@@ -170,7 +176,9 @@ class ExternalAnalyzer:
                 response = await self._client.post(url, json=body)
         except (TimeoutError, httpx.TimeoutException):
             raise _TryAgain(f"no answer within {self.cfg.timeout_s:g} s") from None
-        except httpx.TransportError as error:
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise AnalyzerUnavailable(f"external.base_url={self.cfg.base_url} is no address of an endpoint: {error}") from None
+        except httpx.RequestError as error:
             raise _TryAgain(self._clean(f"{type(error).__name__}: {error}")) from None
         text = self._clean(response.text)
         status = response.status_code
@@ -185,11 +193,20 @@ class ExternalAnalyzer:
         return _parse_answer(text)
 
     def _clean(self, text: str) -> str:
-        key = os.environ.get(self.cfg.api_key_env, "").strip()
-        return text.replace(key, "[key]") if key else text
+        return text.replace(_key(self.cfg), "[key]")
 
     def __repr__(self) -> str:
         return f"ExternalAnalyzer(model={self.cfg.model!r}, base_url={self.cfg.base_url!r}, cache={str(self.cache)!r})"
+
+
+def _key(cfg: ExternalAnalyzerConfig) -> str:
+    """The key from the environment; the messages of its errors do not show it."""
+    key = os.environ.get(cfg.api_key_env, "").strip()
+    if not key:
+        raise UserError(f"external.api_key_env names {cfg.api_key_env}, which is not set; export the key of {cfg.base_url} there")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise UserError(f"the key in {cfg.api_key_env} holds characters that no HTTP header can carry; export it again")
+    return key
 
 
 def _parse_answer(text: str) -> dict:
@@ -215,10 +232,8 @@ def retry_after(value: str | None) -> float:
     """Seconds that a Retry-After header asks for (a number, or an HTTP date); 0 where there is none to be read."""
     if value is None:
         return 0.0
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass  # not a number: the other form is a date
+    if value.strip().isdigit():
+        return float(value)
     try:
         moment = email.utils.parsedate_to_datetime(value)
     except ValueError:
