@@ -238,6 +238,8 @@ def retry_after(value: str | None) -> float:
         moment = email.utils.parsedate_to_datetime(value)
     except ValueError:
         return 0.0
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
     return max(0.0, (moment - datetime.now(timezone.utc)).total_seconds())
 
 
