@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint req
 # Thread and allocator settings have to stand before a process starts; seedlab.config.runtime knows them.
 RUN = env $$($(BIN)/python -m seedlab.config.runtime)
 
-.PHONY: demo test test-full lab clean
+.PHONY: demo test test-full lab lock clean
 
 demo: $(VENV)/.installed
 	$(RUN) $(BIN)/seedlab demo $(if $(filter-out 0,$(QUICK)),--quick) --out $(OUT)
@@ -53,6 +53,17 @@ $(VENV)/.installed-browser: $(VENV)/.installed-dev
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; \
 	else echo "no chromium, and only root can install it: the browser tests will be skipped"; fi
 	@touch $@
+
+# Resolves everything anew, in an environment of its own; `+cpu` and the like are dropped, so that any build of torch fits.
+lock: EXTRAS := dev,browser,notebooks,search,lora,gguf
+lock:
+	$(PYTHON) -m venv --clear build/lock
+	build/lock/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	( echo "# The laptop's set, complete: Python 3.11 or 3.12, CPU.  pip takes it as constraints (see the Makefile)."; \
+	  echo "# Made by \`make lock\` from a fresh environment with the extras $(EXTRAS)."; \
+	  build/lock/bin/python -m pip freeze --exclude-editable --exclude setuptools | sed 's/+[a-z0-9.]*$$//' \
+	) > requirements/cpu.lock.new
+	mv requirements/cpu.lock.new requirements/cpu.lock
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

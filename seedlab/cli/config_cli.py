@@ -6,9 +6,10 @@ import argparse
 import json
 import textwrap
 from dataclasses import asdict
+from pathlib import Path
 
 from seedlab.config import diff as differences
-from seedlab.config.explain import explain
+from seedlab.config.explain import explain, with_current_table
 from seedlab.config.presets import PRESETS, load_config, own_assembly, to_json
 from seedlab.errors import ConfigError
 from seedlab.methods import METHODS
@@ -24,6 +25,7 @@ def add_commands(subparsers) -> None:
     config.add_argument("preset", nargs="?", metavar="PRESET", help="such as tiny or paper/alfworld-qwen2.5-3b")
     config.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="dotted overrides; method=NAME chooses a method")
     config.add_argument("--explain", action="store_true", help="print every key with its type, default and meaning")
+    config.add_argument("--write", metavar="PAGE", help="with --explain: put the tables between the markers of this file")
     config.add_argument("--list", action="store_true", help="list presets and methods")
     config.set_defaults(run=run_config)
 
@@ -42,7 +44,12 @@ def add_commands(subparsers) -> None:
 
 
 def run_config(args: argparse.Namespace) -> int:
-    if args.explain:
+    if args.write and not args.explain:
+        raise ConfigError("--write goes with --explain")
+    if args.explain and args.write:
+        page = Path(args.write)
+        page.write_text(with_current_table(page.read_text(encoding="utf-8"), args.write), encoding="utf-8")
+    elif args.explain:
         print(explain(), end="")
     elif args.list:
         print(_listing())

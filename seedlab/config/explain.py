@@ -9,6 +9,7 @@ from typing import Any
 
 from seedlab.config.names import is_section
 from seedlab.config.schema import Config
+from seedlab.errors import ConfigError
 
 BEGIN, END = "<!-- begin: seedlab config --explain -->", "<!-- end: seedlab config --explain -->"
 
@@ -22,6 +23,14 @@ def explain() -> str:
             section = field.annotation
             blocks.append(_table(f"`{name}`", section.__doc__, list(section.model_fields.items()), f"{name}."))
     return "\n\n".join(blocks) + "\n"
+
+
+def with_current_table(page: str, source: str = "the page") -> str:
+    """`page` with the text between its two markers replaced by the current tables.  Raises ConfigError without them."""
+    if page.count(BEGIN) != 1 or page.count(END) != 1:
+        raise ConfigError(f"{source} needs the lines {BEGIN!r} and {END!r}, each once")
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n\n{explain()}\n{END}{rest.split(END)[1]}"
 
 
 def _table(title: str, doc: str | None, fields: list[tuple[str, Any]], prefix: str) -> str:

@@ -121,6 +121,7 @@ class ExternalAnalyzerConfig(Section):
 class Stage1Config(Section):
     """Hindsight-skill SFT (paper section 2)."""
 
+    seed: int = Field(0, ge=0, description="seed of rollouts and shuffling in Stage 1; shared by every run of a comparison")
     enabled: bool = Field(True, description="False leaves Stage 1 out: no labels, no SFT")
     tasks: int = Field(180, gt=0, description="M: tasks of the stage1 panel that are rolled out")
     rollouts_per_task: int = Field(8, gt=0, description="K0: trajectories per task")
