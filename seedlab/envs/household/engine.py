@@ -2,7 +2,7 @@
 
 Texts, admissible commands (set and order) and `won` follow the official engine, with its peculiarities: an unlisted
 command answers "Nothing happens.", receptacles that share a place cannot be left for one another, a lamp reports
-"turn on" each time, and slicing asks only for a knife in hand.
+"turn on" each time, only the object in hand can be examined, and slicing asks only for a knife in hand.
 """
 
 from __future__ import annotations
@@ -111,10 +111,8 @@ class Household:
             for o in self.contents[r]:
                 if o in toggleable:
                     commands.add(f"use {world.objects[o]}")
-                if accessible:
-                    commands.add(f"examine {world.objects[o]}")
-                    if held < 0 and o in pickupable:
-                        commands.add(f"take {world.objects[o]} from {name}")
+                if accessible and held < 0 and o in pickupable:
+                    commands.add(f"take {world.objects[o]} from {name}")
             if held >= 0:
                 if accessible and r in world.fits[held]:
                     commands.add(f"move {thing} to {name}")
@@ -261,13 +259,9 @@ class Household:
         r = self._here(name)
         if r is not None:
             return self._view(r)
+        # The official domain means to show objects in reach too, but a misspelt type there leaves the one in hand.
         o = self.world.object_index.get(name)
-        if o is None:
-            return None
-        visible = o == self.held or any(
-            o in self.contents[r] and self._accessible(r) for r in self.world.at_place[self.place]
-        )
-        return self._describe(o) if visible else None
+        return self._describe(o) if o is not None and o == self.held else None
 
     def _describe(self, o: int) -> str:
         name, carried = self.world.objects[o], self.world.carried_text.get(o)

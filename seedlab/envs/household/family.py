@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import lru_cache
 
 import numpy as np
@@ -11,11 +12,14 @@ from seedlab.envs.base import EnvironmentSettingsError, FamilyBase, check_panel_
 from seedlab.envs.household import hindsight, oracle
 from seedlab.envs.household.engine import Household
 from seedlab.envs.household.expert import Demonstration, demonstrate
+from seedlab.envs.household.games import load_game
 from seedlab.envs.household.goals import TASK_TYPES
+from seedlab.envs.household.official import game_path, games_root, official_panels
 from seedlab.envs.household.rooms import generate_world
 from seedlab.envs.household.skills import SkillAgreement, SkillFacts, skill_agreement, skill_facts
 from seedlab.envs.household.tasks import PANELS, generated_panels, parse_task_id
 from seedlab.envs.household.words import vocabulary
+from seedlab.envs.household.world import World
 from seedlab.envs.protocol import Panel
 
 LEAST_RECEPTACLES = 4  # target, appliance and two places where the object may start
@@ -34,9 +38,15 @@ class HouseholdFamily(FamilyBase):
         _check_range("receptacles", config.receptacles, LEAST_RECEPTACLES)
         _check_range("distractors", config.distractors, 0)
         self.config = config
-        self._world = lru_cache(maxsize=_WORLDS_KEPT)(self._generate)
+        self.root = games_root(config.data) if config.data is not None else None
+        self.notes: tuple[str, ...] = ()  # what panels() found missing from the official games
+        self._world = lru_cache(maxsize=_WORLDS_KEPT)(self._load if self.root else self._generate)
+        self._panels: dict[str, Panel] | None = None
 
-    def _generate(self, task_id: str):
+    def _load(self, task_id: str) -> World:
+        return load_game(game_path(self.root, task_id)).world
+
+    def _generate(self, task_id: str) -> World:
         return generate_world(task_id, *parse_task_id(task_id), self.config.receptacles, self.config.distractors)
 
     def make(self, task_id: str) -> Household:
@@ -44,9 +54,20 @@ class HouseholdFamily(FamilyBase):
         return Household(self._world(task_id), task_id, self.config.max_steps, self.config.success_reward)
 
     def panels(self) -> dict[str, Panel]:
-        """stage1, train, dev, seen and unseen: pairwise disjoint, task types alternating, cut as the config says."""
-        panels = generated_panels(self.config.panel_sizes, self.config.panel_seed)
-        return cut_panels(panels, self.config.panel_limits, self.config.train_fraction)
+        """stage1, train, dev, seen and unseen: pairwise disjoint, task types alternating, cut as the config says.
+
+        An incomplete folder of official games gives a warning, and `notes` say what is missing.
+        """
+        if self._panels is None:
+            sizes, seed = self.config.panel_sizes, self.config.panel_seed
+            if self.root is None:
+                panels = generated_panels(sizes, seed)
+            else:
+                panels, self.notes = official_panels(self.root, sizes, seed)
+                for note in self.notes:
+                    warnings.warn(note, stacklevel=2)
+            self._panels = cut_panels(panels, self.config.panel_limits, self.config.train_fraction)
+        return dict(self._panels)
 
     def demonstrate(self, env: Household, rng: np.random.Generator, noise: float, skill: str | None = None) -> Demonstration:
         return demonstrate(env, rng, noise, skill)
