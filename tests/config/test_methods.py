@@ -1,10 +1,14 @@
 """Method bundles: the names of the paper, and what each sets."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from seedlab.config.diff import diff_against_paper
 from seedlab.config.presets import PRESETS, load_config, own_assembly
 from seedlab.errors import ConfigError
-from seedlab.methods import METHODS, get_method
+from seedlab.methods import METHODS, Bundle, get_method, register
 
 PAPER_NAMES = {
     "vanilla", "skill-prompt", "grpo", "skill-grpo", "skill-grpo*", "opsd", "grpo+opsd", "opsd-kl", "grpo+opsd-kl",
@@ -56,3 +60,31 @@ def test_the_method_seed_changes_nothing_in_a_preset():
     for preset in PRESETS:
         assert load_config(preset, ["method=seed"]) == load_config(preset)
     assert load_config("authors/search-qwen2.5-3b").objective.kl_coef == 0.001
+
+
+@pytest.fixture
+def own_methods():
+    before = dict(METHODS)
+    yield
+    METHODS.clear()
+    METHODS.update(before)
+
+
+def test_the_example_of_the_page_runs_as_printed(own_methods, capsys):
+    page = (Path(__file__).parents[2] / "docs" / "extending_method.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(example, "extending_method.md", "exec"), {})
+    assert capsys.readouterr().out == re.search(r"# (seed/tied-only .*)\n", example).group(1) + "\n"
+    config = load_config("paper/search-qwen2.5-3b", ["method=seed/tied-only"])
+    assert (config.objective.where, config.initial) == ("tied", "stage1")
+    assert own_assembly(config) == {}
+    row = next(row for row in diff_against_paper(config) if row.key == "objective.where")
+    assert row.reason == "method seed/tied-only: isolates what distillation adds where all outcomes of a group agree"
+
+
+def test_a_bundle_that_does_not_fit_is_refused_and_forgotten(own_methods):
+    with pytest.raises(ConfigError, match="method 'mine': unknown key 'objective.wher'; did you mean 'objective.where'?"):
+        register(Bundle("mine", "", {"objective": {"wher": "tied"}}, ""))
+    assert "mine" not in METHODS
+    with pytest.raises(ConfigError, match="method 'grpo' exists already"):
+        register(Bundle("grpo", "", {}, ""))
