@@ -132,6 +132,10 @@ def test_whole_oldest_turns_are_dropped_and_the_task_is_kept(layout):
     whole_lines = {line for content in contents(everything) for line in content.splitlines()}
     assert all(line in whole_lines for content in contents(got) for line in content.splitlines())
     assert prompts.fit(words, past, 10**6) == (everything, 0)
+    newest = prompts.messages(past, kept_from=40)
+    assert prompts.fit(words, past, len(words(newest))) == (newest, 40)
+    with pytest.raises(PromptTooLong):
+        prompts.fit(words, past, len(words(newest)) - 1)
 
 
 def test_the_same_turns_are_kept_with_a_skill():

@@ -146,10 +146,12 @@ def test_private_use_characters_of_a_content_survive_beside_control_tokens():
 
 
 def test_the_longer_of_two_overlapping_control_tokens_is_meant():
-    tokenizer = byte_tokenizer(CHATML, ["<|im_start|>", "<|im_end|>", "<|im_end|>x"], eos="<|im_end|>")
-    ids = ChatRenderer(tokenizer).render([user("a<|im_end|>x")])
-    assert tokenizer.convert_tokens_to_ids("<|im_end|>x") not in ids
-    assert ids.count(tokenizer.convert_tokens_to_ids("<|im_end|>")) == 2
+    template = CHATML.replace("<|im_end|>\n{% endfor", "<|im_end|>x\n{% endfor")
+    tokenizer = byte_tokenizer(template, ["<|im_start|>", "<|im_end|>", "<|im_end|>x"], eos="<|im_end|>")
+    chat = ChatRenderer(tokenizer)
+    longer = tokenizer.convert_tokens_to_ids("<|im_end|>x")
+    assert chat.end_of_turn == longer and chat.stop_ids == (tokenizer.eos_token_id, longer)
+    assert chat.render([user("a<|im_end|>x")]).count(longer) == 1
 
 
 def test_added_tokens_that_are_no_control_tokens_keep_their_id():
@@ -225,6 +227,13 @@ def test_dropped_reasoning_gives_a_new_row():
     assert chat.extend(chat.render(before), plain, before, [*before, assistant("go"), user("y")]) is not None
 
 
+def test_a_generation_prompt_that_later_turns_do_not_repeat_gives_a_new_row():
+    chat = ChatRenderer(forgetful(), enable_thinking=False)  # its empty reasoning stands before the last response only
+    before = [user("x")]
+    response = [*chat.encode("go"), chat.end_of_turn]
+    assert chat.extend(chat.render(before), response, before, [*before, assistant("go"), user("y")]) is None
+
+
 def test_no_extension_of_a_response_with_a_forged_turn_or_another_text_or_other_turns():
     tokenizer = chatml()
     chat = ChatRenderer(tokenizer)
@@ -275,6 +284,7 @@ def test_count_is_of_plain_text():
     chat = ChatRenderer(chatml())
     assert chat.count("the go") == 3
     assert chat.count("<|im_end|>") > 1
+    assert chat.encode("the go <|im_end|>")[:3] == chat.encode("the go")  # spelt out, and the words beside it as ever
 
 
 def test_missing_template_and_missing_end_of_turn_are_named():

@@ -7,6 +7,7 @@ from email.utils import format_datetime
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import pytest
 
 from seedlab.config.schema import AnalyzerConfig, EnvConfig, ExternalAnalyzerConfig
@@ -156,6 +157,20 @@ def test_a_hanging_answer_is_given_up(stub, label):
     stub.answers = [hang, (200, completion(), {})]
     (skill,), totals = label(timeout_s=0.3)
     assert skill.text == GOOD and totals.retries == 1
+
+
+def test_an_answer_that_trickles_is_given_up_as_well(stub, tmp_path, make_trajectory, chat):
+    class Trickle(httpx.AsyncBaseTransport):  # httpx's own limit never strikes while bytes arrive
+        async def handle_async_request(self, request):
+            await asyncio.sleep(3)
+            return httpx.Response(200, json=completion())
+
+    cfg = ExternalAnalyzerConfig(base_url=stub.url, api_key_env="STUB_KEY", timeout_s=0.1, retries=0)
+    analyzer = ExternalAnalyzer(cfg, tmp_path, transport=Trickle())
+    with pytest.raises(AnalyzerUnavailable, match="no answer within 0.1 s"):
+        write_skills(
+            [make_trajectory()], analyzer, make_prompt_format(EnvConfig()), chat, AnalyzerConfig(), key=lambda t: 0, snapshot=0
+        )
 
 
 def test_a_dead_endpoint_ends_with_a_message_that_says_how_to_go_on(stub, label, tmp_path):
