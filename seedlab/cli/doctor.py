@@ -20,6 +20,8 @@ from packaging.version import Version
 LEAST_DRIVER = 580
 LEAST_DISK_GB = 5.0
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
+# its torch and transformers are others than the laptop's
+CLUSTER_MEND = "conda env create --file environment.yml"
 _NEEDED_FOR = {
     "dev": "make test",
     "browser": "browser tests",
@@ -80,7 +82,7 @@ def _check_one(requirement: Requirement, version: str | None) -> Check:
 def _check_extra(extra: str, requirements: list[Requirement], installed: Callable[[str], str | None]) -> Check:
     missing = [r.name for r in requirements if installed(r.name) is None]
     wrong = [check for r in requirements if installed(r.name) and (check := _check_one(r, installed(r.name))).status != "ok"]
-    mend = f"pip install 'seedlab[{extra}]'"
+    mend = CLUSTER_MEND if extra == "cluster" else f"pip install --constraint requirements/cpu.lock --editable '.[{extra}]'"
     if wrong:
         return Check(f"[{extra}]", "wrong", "; ".join(f"{c.name} {c.detail}" for c in wrong), mend)
     if missing:
@@ -99,7 +101,7 @@ def check_package() -> list[Check]:
     """seedlab's own metadata, and everything that it requires."""
     version = installed_version("seedlab")
     if version is None:
-        return [Check("seedlab", "wrong", "runs from a source tree, not installed", "pip install -c requirements/cpu.lock -e .")]
+        return [Check("seedlab", "wrong", "runs from a source tree, not installed", "pip install --constraint requirements/cpu.lock --editable .")]
     return [Check("seedlab", "ok", version), *check_requirements(importlib.metadata.requires("seedlab") or [])]
 
 

@@ -168,6 +168,8 @@ def test_doctor_compares_versions_with_what_is_declared():
     assert (checks["rich"].detail, checks["rich"].mend) == ("14.0.0, needs ==15.0.0", "pip install 'rich==15.0.0'")
     assert checks["gone"].detail == "missing, needs ==1.0"
     assert checks["[cluster]"].detail == "for engine=verl on GPUs; lacks vllm, verl"
+    assert checks["[cluster]"].mend == "conda env create --file environment.yml"
+    assert checks["[dev]"].mend == "pip install --constraint requirements/cpu.lock --editable '.[dev]'"
     assert checks["[dev]"].detail == "pytest 8.0.0, needs ==9.2.0"
 
 
