@@ -135,17 +135,18 @@ def _proposition_1(x: Instances, tallies: dict[str, Tally], generator: torch.Gen
     ahead, behind = (z * closed_form.kl(r, torch.softmax(x.logits + s * direction, -1)) for s in (step, -step))
     tallies["opd-gradient-is-a-kl-gradient"].identity((trainer * direction).sum(-1), (ahead - behind) / (2 * step), count)
 
+    # CONTEXTS instances at a time share their logits' coordinates and are CONTEXTS times reached by two occupancies.
     whole = count - count % CONTEXTS
     if whole:
-        gradients = trainer[:whole].reshape(-1, CONTEXTS, trainer.shape[-1])
-        noise = torch.randn(2, len(gradients), CONTEXTS, generator=generator, dtype=trainer.dtype)
+        gradients = trainer[:whole].reshape(-1, CONTEXTS, trainer.shape[-1]).repeat_interleave(CONTEXTS, 0)
+        noise = torch.randn(2, whole, CONTEXTS, generator=generator, dtype=trainer.dtype)
         d, other = torch.softmax(noise[0], -1), torch.softmax(noise[0] + noise[1] * noise[1, :, :1].abs(), -1)
         gap = ((d - other)[..., None] * gradients).sum(1).norm(dim=-1)
         largest = gradients.norm(dim=-1).max(-1).values
         by_tv = 2 * closed_form.total_variation(d, other) * largest
-        tallies["off-occupancy-total-variation"].bound(gap, by_tv, len(gradients))
+        tallies["off-occupancy-total-variation"].bound(gap, by_tv, whole)
         by_kl = (2 * closed_form.kl(d, other).clamp(min=0)).sqrt() * largest
-        tallies["off-occupancy-pinsker"].bound(by_tv, by_kl, len(gradients))
+        tallies["off-occupancy-pinsker"].bound(by_tv, by_kl, whole)
 
 
 def _value_and_proposition_2(x: Instances, tallies: dict[str, Tally]) -> None:

@@ -48,7 +48,7 @@ class Tally:
     def bound(self, left: torch.Tensor, right: torch.Tensor, instances: int) -> None:
         """left <= right, and remembers left / right."""
         self._see((left - right).clamp(min=0).max().item(), instances)
-        positive = right > 0
+        positive = right > 1e-9  # below, a ratio would show rounding, not tightness
         self.ratios.append((left[positive] / right[positive]).flatten())
 
     def error(self, value: float, instances: int) -> None:

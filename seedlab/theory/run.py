@@ -26,8 +26,8 @@ def run_all(
     """
     if instances < 1 or vocabulary < 2:
         raise UserError(f"need instances >= 1 and vocabulary >= 2, got {instances} and {vocabulary}")
-    if beta is not None and beta < 0:
-        raise UserError(f"beta must not be negative, got {beta}")
+    if beta is not None and beta <= 0:
+        raise UserError(f"beta must be above 0, got {beta}: at 0 every gate is 1/2 and the OPD term moves nothing")
     if quick:
         instances = min(instances, QUICK_INSTANCES)
     return [
