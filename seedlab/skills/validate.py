@@ -60,7 +60,7 @@ def _objects(text: str) -> Iterable[dict]:
     while place >= 0:
         try:
             value, end = decoder.raw_decode(text, place)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # no JSON here; numbers or nesting without end are no JSON either
             end = place + 1
         else:
             yield value

@@ -81,6 +81,8 @@ def test_json_text_may_hold_braces_quotes_and_raw_line_breaks():
         ('{"episode_skill": "  "}', "stop", "empty"),
         ("   ", "stop", "empty"),
         ('{"episode_skill": "too few"}', "stop", "too_short"),
+        ('{"episode_skill": ' * 1500, "stop", "unparseable"),
+        ('{"episode_skill": ' + "9" * 5000 + "}", "stop", "unparseable"),
     ],
 )
 def test_json_rejections(raw, finish, reason):
