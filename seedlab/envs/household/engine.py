@@ -8,26 +8,10 @@ command answers "Nothing happens.", receptacles that share a place cannot be lef
 from __future__ import annotations
 
 from seedlab.envs.household.goals import LIGHT, TWO
-from seedlab.envs.household.world import World, listing
+from seedlab.envs.household.texts import HELP, NOTHING_HAPPENS, describe, listing
+from seedlab.envs.household.world import World
 from seedlab.envs.protocol import StepInfo, StepResult
 
-NOTHING_HAPPENS = "Nothing happens."
-HELP = (
-    "Available commands:\n"
-    "  look:                             look around your current location\n"
-    "  inventory:                        check your current inventory\n"
-    "  go to (receptacle):               move to a receptacle\n"
-    "  open (receptacle):                open a receptacle\n"
-    "  close (receptacle):               close a receptacle\n"
-    "  take (object) from (receptacle):  take an object from a receptacle\n"
-    "  move (object) to (receptacle):  place an object in or on a receptacle\n"
-    "  examine (something):              examine a receptacle or an object\n"
-    "  use (object):                     use an object\n"
-    "  heat (object) with (receptacle):  heat an object using a receptacle\n"
-    "  clean (object) with (receptacle): clean an object using a receptacle\n"
-    "  cool (object) with (receptacle):  cool an object using a receptacle\n"
-    "  slice (object) with (object):     slice an object using a sharp object\n"
-)
 # verb: (ability that the object needs, types of the receptacle that does it)
 _APPLIANCES = {
     "clean": ("cleanable", ("sinkbasin", "sink")),
@@ -264,21 +248,8 @@ class Household:
         return self._describe(o) if o is not None and o == self.held else None
 
     def _describe(self, o: int) -> str:
-        name, carried = self.world.objects[o], self.world.carried_text.get(o)
-        if carried is not None:
-            return f"This is a normal {name}. In it, you see {carried}."
-        clean, hot, cool, sliced = (bool(mask >> o & 1) for mask in (self.clean, self.hot, self.cool, self.sliced))
-        heat = "hot" if hot else "cool" if cool else ""
-        if sliced and (clean or heat):
-            return f"This is a {' and '.join(w for w in (heat, 'clean' if clean else '') if w)} sliced {name}."
-        if clean and heat:
-            return f"This is a {heat} and clean {name}."
-        if clean or heat:
-            # The grammar says "cold" in this one case.
-            return f"This is a {'clean' if clean else 'hot' if hot else 'cold'} {name}."
-        if self.toggled >> o & 1:
-            return f"This {name} is on."
-        return f"This is a sliced {name}." if sliced else f"There's nothing special about {name}."
+        bits = (self.clean, self.hot, self.cool, self.sliced, self.toggled)
+        return describe(self.world.objects[o], self.world.carried_text.get(o), *(bool(mask >> o & 1) for mask in bits))
 
     def treated(self, o: int) -> bool:
         """Whether object o has the state that the goal asks for."""

@@ -38,7 +38,10 @@ _TASK_LINE = re.compile(r'Your task is to: ([^"\n]*)"')
 _FACT = re.compile(r"\((\w+)((?:\s+[^()\s]+)+)\s*\)")
 _TYPE = re.compile(r"(\?\w+\s+)(\w+)type\b")
 _ABILITIES = ("pickupable", "toggleable", "cleanable", "heatable", "coolable", "sliceable", "isreceptacleobject")
-_PAIRS = ("receptacletype", "receptacleatlocation", "objecttype", "inreceptacle", "objectatlocation", "cancontain", "inreceptacleobject")
+_PAIRS = (
+    "receptacletype", "receptacleatlocation", "objecttype", "inreceptacle", "objectatlocation", "cancontain",
+    "inreceptacleobject",
+)  # fmt: skip
 _IGNORED = ("wasinreceptacle", "moveable", "checked", "examined")
 _KEYS = ("pddl_domain", "grammar", "pddl_problem")
 

@@ -55,6 +55,7 @@ _CONTAINS = {
     "HandTowelHolder": "HandTowel",
     "LaundryHamper": "Cloth",
     "Microwave": "Apple Bowl Bread Cup Egg Glassbottle Mug Plate Potato Tomato",
+    "PaintingHanger": "",
     "Ottoman": "Book Box CellPhone CreditCard KeyChain Laptop Newspaper Pillow RemoteControl",
     "Safe": "CD CellPhone CreditCard KeyChain Statue Vase Watch",
     "Shelf": (
@@ -75,6 +76,7 @@ _CONTAINS = {
     "Sofa": "Book Box CellPhone CreditCard KeyChain Laptop Newspaper Pillow RemoteControl",
     "StoveBurner": "Kettle Pan Pot",
     "TVStand": "TissueBox",
+    "Toaster": "",
     "Toilet": "Candle Cloth DishSponge HandTowel SoapBar SoapBottle SprayBottle TissueBox ToiletPaper",
     "ToiletPaperHanger": "ToiletPaper",
     "TowelHolder": "Towel",

@@ -123,7 +123,9 @@ def official_panels(root: Path, sizes: dict[str, int], panel_seed: int) -> tuple
                 + " + ".join(f"{name} {size}" for name, size in parts.items())
                 + f" = {needed}; lower env.panel_sizes"
             )
-        pool = alternate({kind: tuple(sorted(ids, key=lambda i: _order(panel_seed, i))) for kind, ids in train.by_type.items()})
+        pool = alternate(
+            {kind: tuple(sorted(ids, key=lambda i: _order(panel_seed, i))) for kind, ids in train.by_type.items()}
+        )
     panels, start = {}, 0
     for name, size in parts.items():
         panels[name] = Panel(name, tuple(pool[start : start + size]))

@@ -75,27 +75,33 @@ def _finish(env: Household, plan: _Plan, held: int) -> Iterator[_Plan]:
         for target in targets:
             yield from _bring_two(env, plan, held, target)
         return
-    for o, in_hand in _in_hand(env, plan, held):
+    for o, source, in_hand in _in_hand(env, plan, held):
         if goal.task_type == LIGHT:
             for r, inside in enumerate(env.contents):
                 for lamp in world.lamps.intersection(inside):
                     lit = in_hand.visit(world, r, False)
                     yield lit if env.toggled >> lamp & 1 else lit.then(f"use {world.objects[lamp]}")
             continue
+        # In some official games an object lies in two receptacles at once and stays in the one it is not taken from.
+        still_there = any(o in env.contents[target] for target in targets if target != source)
         for treated in _treat(env, in_hand, o):
+            if still_there:
+                yield treated
+                continue
             for target in targets:
                 if target in world.fits[o]:
                     yield _deliver(env, treated, o, target)
 
 
-def _in_hand(env: Household, plan: _Plan, held: int) -> Iterator[tuple[int, _Plan]]:
+def _in_hand(env: Household, plan: _Plan, held: int) -> Iterator[tuple[int, int, _Plan]]:
+    """(object, receptacle it is taken from or -1, plan) for every way to hold an object of the goal."""
     if held >= 0:
-        yield held, plan
+        yield held, -1, plan
         return
     for r, inside in enumerate(env.contents):
         for o in env.world.wanted.intersection(inside):
             if o in env.world.abilities["pickupable"]:
-                yield o, _fetch(env, plan, o, r)
+                yield o, r, _fetch(env, plan, o, r)
 
 
 def _fetch(env: Household, plan: _Plan, o: int, r: int) -> _Plan:

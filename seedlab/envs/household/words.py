@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from seedlab.envs.household import names
-from seedlab.envs.household.engine import HELP, NOTHING_HAPPENS
 from seedlab.envs.household.goals import SENTENCES
+from seedlab.envs.household.texts import HELP, NOTHING_HAPPENS
 
 _TEXTS = """
 welcome to textworld alfred you are in the middle of a room looking quickly around see your task is

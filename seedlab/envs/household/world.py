@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Iterable
 
 from seedlab.envs.household.goals import Goal
+from seedlab.envs.household.texts import listing
 
 
 @dataclass
@@ -34,13 +35,6 @@ class Facts:
     cool: set[str] = field(default_factory=set)
     carried_inside: list[tuple[str, str]] = field(default_factory=list)
     ids: set[str] = field(default_factory=set)
-
-
-def listing(names: list[str]) -> str:
-    """`a x, a y, and a z`; `nothing` for none."""
-    if not names:
-        return "nothing"
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + ", and " + names[-1]
 
 
 def display_names(ids: Iterable[str]) -> dict[str, str]:
