@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from seedlab.config.schema import ModelConfig
 from seedlab.errors import UserError
@@ -62,7 +62,7 @@ def load_policy(path: str | Path, cfg: ModelConfig, *, trainable: bool = False) 
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError("model.device=cuda, but torch sees no CUDA device; set model.device=cpu or run `seedlab doctor`")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        tokenizer = _tokenizer_class(local).from_pretrained(path, **options)
         model = AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32 if trainable else DTYPES[cfg.dtype], attn_implementation=cfg.attention, **options
         )
@@ -75,13 +75,29 @@ def load_policy(path: str | Path, cfg: ModelConfig, *, trainable: bool = False) 
     return wrap(model, tokenizer, cfg, trainable=trainable)
 
 
+def _tokenizer_class(folder: Path):
+    """AutoTokenizer rebuilds the tokenizer of every Qwen2 model as Qwen2's own BPE, whatever tokenizer.json says; a
+    folder whose tokenizer names no architecture is therefore read as it stands."""
+    config = folder / "tokenizer_config.json"
+    if config.is_file():
+        name = json.loads(config.read_text(encoding="utf-8")).get("tokenizer_class")
+        if name in ("TokenizersBackend", "PreTrainedTokenizerFast"):
+            return PreTrainedTokenizerFast
+    return AutoTokenizer
+
+
 def wrap(model, tokenizer, cfg: ModelConfig, *, trainable: bool = False) -> Policy:
     """A Policy around a loaded model, checked and set up for training where asked."""
     if trainable and cfg.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    policy = Policy(model, tokenizer, ChatRenderer(tokenizer, enable_thinking=cfg.enable_thinking), DTYPES[cfg.dtype])
+    policy = Policy(model, tokenizer, ChatRenderer(tokenizer, enable_thinking=cfg.enable_thinking, stop_ids=_stop_ids(model)), DTYPES[cfg.dtype])
     _check_logits(policy)
     return policy
+
+
+def _stop_ids(model) -> list[int]:
+    ids = model.generation_config.eos_token_id if model.generation_config is not None else None
+    return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ import numpy as np
 
 from seedlab.config.schema import Config
 from seedlab.envs import make_family
-from seedlab.episodes.prompts import History, make_prompt_format
+from seedlab.episodes.prompts import COMPACT_WORDS, History, make_prompt_format
 from seedlab.policy.load import Policy, wrap
 from seedlab.policy.tiny import build_model, build_tokenizer
 from seedlab.train.cached import build_once, content_key
@@ -34,7 +34,10 @@ def _task_settings(cfg: Config) -> dict:
     return cfg.env.model_dump(exclude={"panel_limits", "train_fraction"})
 
 
-def demonstration_documents(cfg: Config, policy: Policy, progress: Progress = lambda *a: None) -> list[Document]:
+def demonstration_documents(
+    cfg: Config, policy: Policy, progress: Progress = lambda *a: None, *, count: int, skill_fraction: float,
+    noise: tuple[float, float], seed: int,
+) -> list[Document]:
     """Demonstrations on `train` tasks as documents: weight 1 on actions, `observation_weight` elsewhere.
 
     Noise rises linearly over the documents, so that near-expert ones come first.  A skill, where there is one, was
@@ -43,24 +46,26 @@ def demonstration_documents(cfg: Config, policy: Policy, progress: Progress = la
     family = make_family(cfg.env)
     prompts = make_prompt_format(cfg.env)
     tasks = family.panels()["train"].task_ids
-    rng = np.random.default_rng([cfg.tiny.seed, 1])
-    low, high = cfg.tiny.expert_noise
+    rng = np.random.default_rng([seed, 1])
+    low, high = noise
     marker = policy.tokenizer.convert_tokens_to_ids("<|assistant|>")
     end = policy.tokenizer.eos_token_id
     documents = []
-    for number in range(cfg.tiny.documents):
+    for number in range(count):
         task_id = tasks[int(rng.integers(len(tasks)))]
-        noise = low + (high - low) * number / max(1, cfg.tiny.documents - 1)
+        level = low + (high - low) * number / max(1, count - 1)
         skill = ""
-        if rng.random() < cfg.tiny.skill_fraction:
-            attempt = family.demonstrate(family.make(task_id), rng, float(rng.uniform(low, 0.9)))
+        if rng.random() < skill_fraction:
+            attempt = family.demonstrate(family.make(task_id), rng, float(rng.uniform(0.0, 0.9)))
             skill = family.hindsight_skill(attempt.goal, attempt.observations, attempt.actions, attempt.success)
         # A followed skill is a near-expert document: only then does the policy learn that skills are worth following.
-        shown = family.demonstrate(family.make(task_id), rng, min(noise, 0.15) if skill else noise, skill or None)
+        shown = family.demonstrate(family.make(task_id), rng, min(level, 0.15) if skill else level, skill or None)
         ids = policy.chat.render(prompts.messages(demonstration_history(shown), skill=skill), generation_prompt=False)
-        documents.append(Document(f"demo/{number}", ids, _weights(ids, marker, end, cfg.tiny.observation_weight)))
+        weights = _weights(ids, marker, end, cfg.tiny.observation_weight)
+        # What lies past the context could not be attended to when acting either.
+        documents.append(Document(f"demo/{number}", ids[: cfg.model.context], weights[: cfg.model.context]))
         if number % 200 == 0:
-            progress("demonstrations", number, cfg.tiny.documents, "")
+            progress("demonstrations", number, count, "")
     return documents
 
 
@@ -88,15 +93,15 @@ def build_tiny_base(cfg: Config, progress: Progress = lambda *a: None) -> Path:
 
     def build(folder: Path) -> None:
         family = make_family(cfg.env)
-        tokenizer = build_tokenizer(family.vocabulary(), cfg.model.context)
+        tokenizer = build_tokenizer([*family.vocabulary(), *COMPACT_WORDS], cfg.model.context)
         model = build_model(
             cfg.tiny, len(tokenizer), cfg.model.context, eos=tokenizer.eos_token_id, pad=tokenizer.pad_token_id
         )
         policy = wrap(model, tokenizer, cfg.model)
-        documents = [
-            d if len(d.ids) <= cfg.model.context else Document(d.id, d.ids[: cfg.model.context], d.weights[: cfg.model.context])
-            for d in demonstration_documents(cfg, policy, progress)
-        ]
+        documents = demonstration_documents(
+            cfg, policy, progress, count=cfg.tiny.documents, skill_fraction=cfg.tiny.skill_fraction,
+            noise=cfg.tiny.expert_noise, seed=cfg.tiny.seed,
+        )
         batches = batches_by_tokens([len(d.ids) for d in documents], cfg.tiny.batch_tokens)
         settings = SftSettings(cfg.tiny.learning_rate, 0.1, 0.05, 0.01, (0.9, 0.98), 1.0, 8192)
         model.train()
