@@ -189,6 +189,7 @@ CASES = [
 
 @pytest.mark.parametrize(("mutation", "room", "expected"), CASES, ids=[f"{m.__name__}-{room}" for m, room, _ in CASES])
 def test_a_broken_objective_turns_the_table_red(mutation, room, expected, monkeypatch):
+    monkeypatch.setattr(transformer, "LENGTH", 2)  # seven contexts are enough to see a mistake
     mutation(monkeypatch)
     failed = {claim.name for claim in ROOMS[room]() if claim.verdict == "fail"}
     assert expected <= failed
