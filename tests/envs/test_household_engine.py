@@ -162,6 +162,21 @@ def test_treatments_change_what_examine_says_and_win_the_task():
         env.step("look")
 
 
+def test_heat_and_cold_undo_each_other():
+    env = room(
+        receptacle_types={"fridge_bar_1": "fridge", "microwave_bar_1": "microwave", "countertop_bar_1": "countertop"},
+        receptacle_places={"fridge_bar_1": "l1", "microwave_bar_1": "l1", "countertop_bar_1": "l2"},
+        inside=[("apple_bar_1", "countertop_bar_1")],
+        abilities={k: {"apple_bar_1"} for k in ("pickupable", "heatable", "coolable")},
+    )
+    play(env, "go to countertop 1", "take apple 2 from countertop 1", "go to fridge 1")
+    said = []
+    for command in ("cool apple 2 with fridge 1", "heat apple 2 with microwave 1", "cool apple 2 with fridge 1"):
+        said.append(play(env, command, "examine apple 2")[1])
+        assert env.treated(env.held) == command.startswith("cool")
+    assert said == ["This is a cold apple 2.", "This is a hot apple 2.", "This is a cold apple 2."]
+
+
 def test_an_untreated_object_does_not_win():
     env = room()
     play(env, "go to sinkbasin 1", "take apple 1 from sinkbasin 1")

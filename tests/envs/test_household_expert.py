@@ -53,18 +53,14 @@ def test_skills_of_failures_help_the_next_attempt():
 
 
 def test_a_followed_skill_goes_to_its_place_first_and_a_wrong_one_falls_back_to_search():
-    task = TASKS[3]
-    attempt = attempts(0.0, tasks=[task])[0]
-    assert attempt.success
-    env = FAMILY.make(task)
-    places = [c.removeprefix("go to ") for c in env.admissible() if c.startswith("go to ")]
-    thing = env.world.goal.object
-    for place in places:
-        led = attempts(0.0, [f"the {thing} is in {place} . go there first , take {thing} 1 ."], tasks=[task])[0]
-        assert led.actions[0] == f"go to {place}"
-        assert led.success
-    unrelated = attempts(0.0, ["always be careful and think about what you do ."], tasks=[task])[0]
-    assert unrelated.success
+    for task in (TASKS[0], TASKS[2], TASKS[3]):
+        env = FAMILY.make(task)
+        thing = env.world.goal.object
+        for place in env.world.receptacles:
+            led = attempts(0.0, [f"the {thing} is in {place} . go there first , take {thing} 1 ."], tasks=[task])[0]
+            assert led.actions[0] == f"go to {place}"
+            assert led.success
+        assert attempts(0.0, ["always be careful and think about what you do ."], tasks=[task])[0].success
 
 
 def test_excluded_places_come_last():

@@ -81,6 +81,13 @@ def test_an_object_that_was_carried_off_is_reported_where_it_was_first():
     assert skill_facts(hindsight_skill(HEAT, observations, actions, False)).location == "cabinet 2"
 
 
+def test_what_already_lies_at_the_target_is_named_only_for_lack_of_others():
+    at_target = ("go to shelf 1", "You arrive at shelf 1. On the shelf 1, you see a mug 3.")
+    only = hindsight_skill(HEAT, *transcript(at_target), False)
+    both = hindsight_skill(HEAT, *transcript(at_target, *SEEN), False)
+    assert (skill_facts(only).location, skill_facts(both).location) == ("shelf 1", "cabinet 2")
+
+
 def test_commands_that_did_nothing_teach_nothing():
     beliefs = read_transcript(*transcript(("take mug 1 from shelf 1", "Nothing happens."), ("go to bed 9", "Nothing happens.")))
     assert (beliefs.holding, beliefs.first_seen, beliefs.contents, beliefs.place) == (None, {}, {}, None)

@@ -15,7 +15,7 @@ from seedlab.config.schema import EnvConfig
 from seedlab.envs import make_family
 from seedlab.envs.household.engine import Household
 from seedlab.envs.household.games import GameFileError, load_game, read_facts
-from seedlab.envs.household.goals import TASK_TYPES
+from seedlab.envs.household.goals import TASK_TYPES, Goal
 from seedlab.envs.household.world import build_world
 
 SIZES = {"stage1": 6, "train": 12, "dev": 6, "seen": 1, "unseen": 1}  # seen and unseen are whole splits whatever is said
@@ -78,6 +78,16 @@ def test_facts_of_a_problem_become_a_world_that_plays():
     assert results[0].observation == "You arrive at shelf 1. On the shelf 1, you see a mug 2, and a mug 1."
     assert results[2].observation == "This is a normal mug 2. In it, you see a pen 1."
     assert [r.info.won for r in results] == [False] * 6 + [True]
+
+
+def test_a_light_goal_names_its_lamp_first():
+    goal = """(:goal (and
+      (exists (?ot - object ?r - receptacle ?a - agent ?l - location) (and (objectType ?ot DeskLampType) (toggleable ?ot)
+        (isToggled ?ot) (receptacleAtLocation ?r ?l) (atLocation ?a ?l) (inReceptacle ?ot ?r)))
+      (exists (?o - object ?a - agent) (and (objectType ?o MugType) (holds ?a ?o))))))"""
+    problem = PROBLEM[: PROBLEM.index("(:goal")] + goal
+    facts = read_facts(Path("g"), problem, "look at mug under the desklamp.")
+    assert facts.goal == Goal("look_at_obj_in_light", "mug", "desklamp")
 
 
 @pytest.mark.parametrize(

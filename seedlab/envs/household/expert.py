@@ -26,6 +26,7 @@ class Demonstration:
     observations: list[str] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
     holding: list[str] = field(default_factory=list)
+    by_noise: list[bool] = field(default_factory=list)  # which actions were drawn at random
     success: bool = False
 
 
@@ -47,7 +48,8 @@ def demonstrate(env: Household, rng: np.random.Generator, noise: float, skill: s
         if env.done:
             out.success = env.won
             return out
-        if noise > 0 and rng.random() < noise:
+        out.by_noise.append(bool(noise > 0 and rng.random() < noise))
+        if out.by_noise[-1]:
             commands = [c for c in env.admissible() if c != "help"]
             action = commands[int(rng.integers(len(commands)))]
         else:

@@ -70,7 +70,7 @@ def list_split(root: Path, name: str) -> Split:
     without_game = []
     for task in sorted(p for p in folder.iterdir() if p.is_dir()):
         kind = task.name.split("-", 1)[0]
-        if "movable" in task.name or "Sliced" in task.name or kind not in by_type:
+        if "Sliced" in task.name or kind not in by_type:  # movable receptacles are a type of their own
             continue
         for trial in sorted(p for p in task.iterdir() if p.is_dir()):
             if not (trial / _GAME).is_file():
