@@ -16,6 +16,7 @@ from seedlab.policy.score import score
 from seedlab.policy.tiny import build_model
 from seedlab.rows.build import attach_teacher, build_rows, split_minibatches
 from seedlab.train.session import Ledger
+from seedlab.train.sft import Document, SftSettings, mean_loss, train_documents
 from seedlab.train.tasks import group_episodes, tasks_of_update
 from seedlab.train.update import PreparedBatch, Updater
 
@@ -160,3 +161,20 @@ def test_tasks_and_groups_of_an_update():
     assert len(set(drawn[0] + drawn[1])) == 8 and drawn[0] != drawn[2]
     episodes = group_episodes(drawn[0], 8)
     assert len(episodes) == 32 and len({(e.task_id, e.n) for e in episodes}) == 32
+
+
+def test_stage_1_minimises_the_skill_tokens_negative_log_likelihood():
+    policy = a_policy(0)
+    ids, skill_starts = [1, 4, 5, 6, 10, 11, 9], 4
+    document = Document("u0/0/n0", ids, [0.0] * skill_starts + [1.0] * 3)
+    expected = -log_probs(policy.model, ids, [4, 5, 6]).mean()
+    assert mean_loss(policy.model, [document], micro_batch_tokens=64, pad_id=0) == pytest.approx(expected.item(), abs=1e-5)
+    (grad,) = torch.autograd.grad(expected, policy.model.lm_head.weight)
+    settings = SftSettings(1e-3, 1.0, 0.0, 0.0, (0.0, 0.0), 1e9, 64)
+    before = policy.model.lm_head.weight.detach().clone()
+    losses = train_documents(policy.model, [document], [[0]], settings, pad_id=0)
+    assert losses == [pytest.approx(expected.item(), abs=1e-5)]
+    # Without momentum AdamW's first step is -rate * sign(gradient), so the step shows the gradient's direction.
+    step, large = policy.model.lm_head.weight.detach() - before, grad.abs() > 1e-4
+    assert large.sum() > 50
+    torch.testing.assert_close(step[large], -1e-3 * grad[large].sign(), atol=1e-5, rtol=0)
