@@ -20,6 +20,8 @@ from seedlab.errors import UserError
 COMMAND_MODULES: list[str] = [
     "seedlab.cli.config_cli",
     "seedlab.cli.doctor",
+    "seedlab.cli.train_cli",
+    "seedlab.theory.command",
 ]
 
 

@@ -10,10 +10,14 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from transformers.utils import logging as hf_logging
+
 from seedlab.config.schema import ModelConfig
 from seedlab.errors import UserError
 from seedlab.policy.chat import ChatRenderer
 from seedlab.policy.score import ScoreRow, forward_rows
+
+hf_logging.disable_progress_bar()  # ours says more, and a log stays readable
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

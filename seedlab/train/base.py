@@ -61,7 +61,7 @@ def demonstration_documents(
         # A followed skill is a near-expert document: only then does the policy learn that skills are worth following.
         shown = family.demonstrate(family.make(task_id), rng, min(level, 0.15) if skill else level, skill or None)
         ids = policy.chat.render(prompts.messages(demonstration_history(shown), skill=skill), generation_prompt=False)
-        weights = _weights(ids, marker, end, cfg.tiny.observation_weight)
+        weights = _weights(ids, marker, end, cfg.tiny.observation_weight, shown.by_noise)
         # What lies past the context could not be attended to when acting either.
         documents.append(Document(f"demo/{number}", ids[: cfg.model.context], weights[: cfg.model.context]))
         if number % 200 == 0:
@@ -77,12 +77,13 @@ def demonstration_history(shown) -> History:
     )
 
 
-def _weights(ids: list[int], marker: int, end: int, elsewhere: float) -> list[float]:
-    weights, inside = [], False
+def _weights(ids: list[int], marker: int, end: int, elsewhere: float, by_noise: list[bool]) -> list[float]:
+    """1 on the expert's own actions.  A random action is context: imitating it would only teach to act at random."""
+    weights, inside, turn = [], False, -1
     for token in ids:
-        weights.append(1.0 if inside else elsewhere)
+        weights.append(1.0 if inside and not by_noise[turn] else elsewhere)
         if token == marker:
-            inside = True
+            inside, turn = True, turn + 1
         elif token == end:
             inside = False
     return weights

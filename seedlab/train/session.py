@@ -21,6 +21,12 @@ from seedlab.policy.local import LocalGenerator
 Progress = Callable[[str, int, int, str], None]
 
 
+# What a person reads where the phase names a random stream.
+LABELS = {
+    "u": "stage 2: rollout", "s1-": "stage 1: rollouts", "s1-dev-": "stage 1: acting on dev", "s1-skill-": "stage 1: acting with skills",
+}
+
+
 def silent(phase: str, done: int, total: int, note: str) -> None:
     """A progress callback that shows nothing."""
 
@@ -57,7 +63,7 @@ class Session:
         def count(_):
             nonlocal done
             done += 1
-            self.progress(phase, done, len(episodes), "episodes")
+            self.progress(LABELS.get(phase, phase.strip("-")), done, len(episodes), "episodes")
 
         settings = PlaySettings(
             phase=phase, seed=seed, update=update, temperature=temperature,

@@ -1,0 +1,197 @@
+"""``train``, ``resume``, ``rollout``, ``evaluate``, ``trace``, ``envs``: the method's phases from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from seedlab.cli.progress import ProgressLine
+from seedlab.config.presets import load_config
+from seedlab.errors import UserError
+
+
+def add_commands(subparsers) -> None:
+    train = _add(
+        subparsers, "train", "run a preset from start to evaluation in the foreground",
+        "seedlab train tiny method=seed seed=1 --out runs/seed-1", run_train,
+    )
+    _preset(train)
+    train.add_argument("--out", metavar="DIR", help="run folder; default runs/PRESET-METHOD-sSEED")
+    train.add_argument("--resume", action="store_true", help="go on with DIR where it already holds this run")
+    train.add_argument("--results", metavar="FILE", help="append the finished run's row to this file")
+
+    resume = _add(subparsers, "resume", "go on with an interrupted run", "seedlab resume runs/seed-1", run_resume)
+    resume.add_argument("folder", metavar="RUN")
+    resume.add_argument("--results", metavar="FILE", help="append the finished run's row to this file")
+
+    rollout = _add(
+        subparsers, "rollout", "play one task, show it, save it or replay it",
+        "seedlab rollout household/pick_heat_then_place_in_recep-Mug-Shelf-0123 --save mug.json", run_rollout,
+    )
+    rollout.add_argument("task", metavar="TASK", nargs="?", help="a task id; `seedlab envs tiny` lists some")
+    rollout.add_argument("--preset", default="tiny", help="default: tiny")
+    rollout.add_argument("--set", dest="overrides", metavar="KEY=VALUE", action="append", default=[], help="dotted override")
+    rollout.add_argument("--model", metavar="FOLDER", help="a checkpoint or hub id; default: the preset's base policy")
+    rollout.add_argument("--temperature", type=float, default=None)
+    rollout.add_argument("--save", metavar="FILE", help="write the complete record as JSON")
+    rollout.add_argument("--replay", metavar="FILE", help="play a saved record again and check that it repeats exactly")
+
+    evaluate = _add(
+        subparsers, "evaluate", "evaluate a model on a panel", "seedlab evaluate tiny --model runs/seed-1 --panel dev", run_evaluate,
+    )
+    _preset(evaluate)
+    evaluate.add_argument("--model", metavar="FOLDER", required=True, help="a run folder, a checkpoint folder or a hub id")
+    evaluate.add_argument("--panel", action="append", required=True, help="seen, unseen, dev, …; may be repeated")
+    evaluate.add_argument("--out", metavar="FILE", help="write the summary as JSON")
+
+    trace = _add(
+        subparsers, "trace", "follow one Stage-1 sample from its trajectory to its SFT row",
+        "seedlab trace runs/seed-1 0", run_trace,
+    )
+    trace.add_argument("folder", metavar="RUN")
+    trace.add_argument("sample", metavar="SAMPLE", nargs="?", default="0", help="number of an SFT row, or a trajectory id")
+
+    envs = _add(subparsers, "envs", "list environments and the panels of a preset", "seedlab envs tiny", run_envs)
+    envs.add_argument("preset", metavar="PRESET", nargs="?", default="tiny")
+    envs.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+
+
+def _add(subparsers, name: str, text: str, example: str, run):
+    parser = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"example: {example}")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _preset(parser) -> None:
+    parser.add_argument("preset", metavar="PRESET", help="such as tiny; `seedlab config --list` shows all")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="dotted overrides; method=NAME chooses a method")
+
+
+def run_train(args: argparse.Namespace) -> int:
+    cfg = load_config(args.preset, args.overrides)
+    from seedlab.train.run import default_out, train
+    from seedlab.train.stage2 import Interrupted
+
+    out = Path(args.out) if args.out else default_out(cfg)
+    try:
+        run = train(cfg, out, resume=args.resume, progress=ProgressLine(), results=args.results and Path(args.results))
+    except Interrupted as error:
+        print(f"{error}; go on with: seedlab resume {out}")
+        return 130
+    return _show(run)
+
+
+def run_resume(args: argparse.Namespace) -> int:
+    from seedlab.train.run import resume
+    from seedlab.train.stage2 import Interrupted
+
+    try:
+        run = resume(args.folder, progress=ProgressLine(), results=args.results and Path(args.results))
+    except Interrupted as error:
+        print(f"{error}; go on with: seedlab resume {args.folder}")
+        return 130
+    return _show(run)
+
+
+def _show(run) -> int:
+    print(f"{run.path}: {run.status['state']}")
+    for row in run.evaluations.to_dict("records"):
+        print(f"  {row['panel']:8s} success macro {row['success_macro']:.3f}  micro {row['success_micro']:.3f}  ({row['episodes']} episodes)")
+    return 0
+
+
+def _session(cfg, model: str | None):
+    import torch
+
+    from seedlab.policy.load import load_policy
+    from seedlab.store.checkpoint import latest_checkpoint
+    from seedlab.train.session import Session
+    from seedlab.train.stage1 import initial_policy_path
+
+    torch.set_num_threads(cfg.threads)
+    progress = ProgressLine()
+    path = model or initial_policy_path(cfg, progress)
+    if (Path(path) / "checkpoints").is_dir():
+        found = latest_checkpoint(Path(path))
+        if found is None:
+            raise UserError(f"{path} has no complete checkpoint yet")
+        path = str(found[1])
+    return Session(cfg, load_policy(path, cfg.model), progress), path
+
+
+def run_rollout(args: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from seedlab.episodes.play import Episode
+    from seedlab.train.stage1 import trajectory_of
+
+    saved = None
+    if args.replay:
+        try:
+            saved = json.loads(Path(args.replay).read_text(encoding="utf-8"))
+            preset, overrides, model = saved["preset"], saved["overrides"], saved["model"]
+            task, temperature = saved["trajectory"]["task_id"], saved["temperature"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{args.replay} is not a saved rollout: {error!r}") from error
+    elif args.task:
+        preset, overrides, model, task, temperature = args.preset, args.overrides, args.model, args.task, args.temperature
+    else:
+        raise UserError("give a TASK, or --replay FILE")
+    cfg = load_config(preset, overrides)
+    temperature = cfg.rollout.temperature if temperature is None else temperature
+    session, path = _session(cfg, model)
+    trajectory = session.play([Episode(task, 0)], phase="rollout", update=0, seed=cfg.seed, temperature=temperature)[0]
+    print(f"task: {trajectory.goal}")
+    for step in trajectory.steps:
+        print(f"\n{step.observation}\n> {step.action}{'' if step.admissible else '   (not admissible)'}")
+    print(f"\n{trajectory.final_observation}\n{'success' if trajectory.success else 'failure'}, return {trajectory.returned:g}, {len(trajectory.steps)} steps")
+    if args.save:
+        record = {"preset": preset, "overrides": overrides, "model": str(path), "temperature": temperature, "trajectory": asdict(trajectory)}
+        Path(args.save).write_text(json.dumps(record), encoding="utf-8")
+        print(f"saved to {args.save}")
+    if saved is not None:
+        before = trajectory_of(saved["trajectory"])
+        for number, (old, new) in enumerate(zip(before.steps, trajectory.steps)):
+            if (old.response_ids, old.logprobs, old.observation) != (new.response_ids, new.logprobs, new.observation):
+                print(f"replay differs at step {number}: {old.action!r} before, {new.action!r} now")
+                return 1
+        if len(before.steps) != len(trajectory.steps) or before.success != trajectory.success:
+            print("replay differs in its end")
+            return 1
+        print("replay is identical: ids, log-probs and observations")
+    return 0
+
+
+def run_evaluate(args: argparse.Namespace) -> int:
+    cfg = load_config(args.preset, args.overrides)
+    from seedlab.train.evaluate import evaluate
+
+    session, path = _session(cfg, args.model)
+    summary = evaluate(session, update=0, panels=tuple(args.panel)).summary
+    for panel, row in summary.items():
+        print(f"{panel} ({row['episodes']} episodes, panel {row['panel_hash']}): macro {row['success_macro']:.4f}  micro {row['success_micro']:.4f}")
+        for kind, part in row["by_type"].items():
+            print(f"  {kind:34s} {part['successes']}/{part['episodes']}")
+    if args.out:
+        Path(args.out).write_text(json.dumps({"model": path, "panels": summary}, indent=1), encoding="utf-8")
+    return 0
+
+
+def run_trace(args: argparse.Namespace) -> int:
+    from seedlab.train.trace import trace_sample
+
+    print(trace_sample(Path(args.folder), args.sample))
+    return 0
+
+
+def run_envs(args: argparse.Namespace) -> int:
+    cfg = load_config(args.preset, args.overrides)
+    from seedlab.envs import FAMILIES, make_family
+
+    print(f"environments: {', '.join(FAMILIES)}")
+    family = make_family(cfg.env)
+    print(f"{family.name} ({'official games of ' + cfg.env.data if cfg.env.data else 'generated rooms'}), task types: {', '.join(family.task_types)}")
+    for name, panel in family.panels().items():
+        print(f"  {name:8s} {len(panel.task_ids):5d} tasks  hash {panel.hash}  first: {panel.task_ids[0] if panel.task_ids else '-'}")
+    return 0
