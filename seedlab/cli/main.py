@@ -21,6 +21,7 @@ COMMAND_MODULES: list[str] = [
     "seedlab.cli.config_cli",
     "seedlab.cli.doctor",
     "seedlab.cli.train_cli",
+    "seedlab.cli.demo_cli",
     "seedlab.theory.command",
 ]
 
