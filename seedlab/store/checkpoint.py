@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from seedlab.store.errors import RunError
-from seedlab.store.files import SCHEMA_VERSION, read_versioned, sync_folder, write_folder, write_text
+from seedlab.store.files import NUMBER, SCHEMA_VERSION, read_versioned, sync_folder, write_folder, write_text
 
 COMPLETE = "COMPLETE"  # names every file with its size; written last
 
@@ -31,25 +31,21 @@ def save_checkpoint(run: Path, update: int, write: Callable[[Path], None], *, ke
     _refuse_full_disk(run, before, min_free_gb)
     final = root / f"{update:06d}"
     old = root / f".old-{update:06d}"
-    if final.exists() and not (final / COMPLETE).exists():
-        shutil.rmtree(final)  # left by a copy that was cut off
 
     def fill(folder: Path) -> None:
-        write(folder)
+        try:
+            write(folder)
+        except Exception as error:
+            if _out_of_space(error, root):
+                raise RunError(f"{final}: the disk filled up while saving; {_resumable(run, before)}") from error
+            raise
         sizes = {str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
         write_text(folder / COMPLETE, json.dumps({"schema_version": SCHEMA_VERSION, "update": update, "files": sizes}, indent=1))
         if final.exists():
             # The same update again: the first one stays findable under `.old-` until the new one has its name.
             os.rename(final, old)
 
-    try:
-        write_folder(final, fill)
-    except Exception as error:
-        if old.exists() and not final.exists():
-            os.rename(old, final)
-        if _out_of_space(error, root):
-            raise RunError(f"{final}: the disk filled up while saving; {_resumable(run, before)}") from error
-        raise
+    write_folder(final, fill)
     write_text(root / "latest", f"{final.name}\n")
     sync_folder(root)
     if old.exists():
@@ -94,8 +90,9 @@ def _complete(run: Path) -> dict[int, Path]:
     if not root.is_dir():
         return {}
     # `.old-` first: where both are there, the checkpoint under its own name wins.
-    places = sorted(root.glob(".old-[0-9]*")) + sorted(root.glob("[0-9]*"))
-    return {int(p.name.removeprefix(".old-")): p for p in places if (p / COMPLETE).is_file()}
+    places = sorted(root.iterdir(), key=lambda p: not p.name.startswith(".old-"))
+    named = {p: p.name.removeprefix(".old-") for p in places}
+    return {int(name): p for p, name in named.items() if NUMBER.fullmatch(name) and (p / COMPLETE).is_file()}
 
 
 def _sweep(root: Path) -> None:
@@ -110,8 +107,8 @@ def _sweep(root: Path) -> None:
             os.rename(old, final)
         else:
             _remove(old)
-    for half in root.glob("[0-9]*"):
-        if not (half / COMPLETE).is_file():
+    for half in list(root.iterdir()):
+        if NUMBER.fullmatch(half.name) and not (half / COMPLETE).is_file():
             shutil.rmtree(half)
 
 
@@ -138,10 +135,6 @@ def _resumable(run: Path, before: tuple[int, Path] | None) -> str:
 
 def _out_of_space(error: Exception, root: Path) -> bool:
     """Libraries report a full disk in their own ways, so the disk itself is asked too."""
-    chain: BaseException | None = error
-    while chain is not None:
-        if isinstance(chain, OSError) and chain.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        chain = chain.__cause__ or chain.__context__
-    text = str(error).lower()
-    return "no space left" in text or (not isinstance(error, RunError) and shutil.disk_usage(root).free < 1_000_000)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return "no space left" in str(error).lower() or shutil.disk_usage(root).free < 1_000_000

@@ -7,6 +7,7 @@ import json
 import math
 import numbers
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 from seedlab.store.errors import RunError
 
 SCHEMA_VERSION = 1
+NUMBER = re.compile(r"\d{6,}")  # names of the folders that belong to an update
 # JSON has no infinity; a reader that wants numbers turns these texts back.
 INFINITIES = {"Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -200,11 +202,11 @@ def write_folder(final: Path, fill: Callable[[Path], None]) -> Path:
         sync_tree(partial)
         os.rename(partial, final)
         sync_folder(final.parent)
-    except OSError as error:
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        raise disk_error(final, error) from error
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        # other errors of the operating system are the caller's own, such as a file that `fill` did not find
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+            raise disk_error(final, error) from error
         raise
     return final
 

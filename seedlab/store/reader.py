@@ -2,96 +2,113 @@
 
 from __future__ import annotations
 
-import time
+import re
 from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
-import psutil
 
 from seedlab.config.presets import from_json
 from seedlab.config.schema import Config
+from seedlab.episodes.records import Trajectory
+from seedlab.errors import ConfigError
 from seedlab.store.errors import RunError
-from seedlab.store.files import read_json, read_parquet, tail_rows
+from seedlab.store.files import INFINITIES, NUMBER, read_json, read_versioned, tail_rows
+from seedlab.store.frames import records
+from seedlab.store.status import read_status
+from seedlab.store.tables import read_table
 from seedlab.store.writer import DONE, stored_config_text
 
-STALE_S = 60.0
-
-
-def alive(pid: int, started: float) -> bool:
-    """Whether that very process lives: a pid that another process took over is not it."""
-    try:
-        process = psutil.Process(pid)
-        return abs(process.create_time() - started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
+_TRAJECTORY_ID = re.compile(r"[^/\d]*(\d+)/")
 
 
 def open_run(path: str | Path) -> "Run":
     """The typed reader of a run folder.  Raises RunError where it is none."""
     path = Path(path)
     if not path.is_dir():
-        raise RunError(f"{path} is not a folder")
+        raise RunError(f"{path} is not a folder; `seedlab jobs` lists runs")
     if not (path / "config.json").exists():
+        if (path / "job.json").exists():
+            raise RunError(f"{path} is a job that has not started its run yet; `seedlab logs {path}` shows why")
         raise RunError(f"{path} holds no config.json, so it is not a run folder")
     return Run(path)
 
 
 class Run:
-    """Frames and records of one run; nothing is cached but the configuration."""
+    """Frames and records of one run; nothing is cached but the configuration.
+
+    Every property raises RunError naming the file that is missing, damaged or of an unknown version.
+    """
 
     def __init__(self, path: Path):
-        self.path = path
-        self.name = path.name
+        self.path = Path(path)
+        self.name = self.path.name
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r}, {self.status['state']})"
+        return f"Run({str(self.path)!r})"
 
     @cached_property
     def config(self) -> Config:
-        return from_json(stored_config_text(self.path), str(self.path / "config.json"))
+        try:
+            return from_json(stored_config_text(self.path), str(self.path / "config.json"))
+        except ConfigError as error:
+            raise RunError(str(error)) from error
 
     @property
     def status(self) -> dict:
-        """The runner's own status; `lost` where it says running but its process is gone."""
-        file = self.path / "status.json"
-        if not file.exists():
-            return {"state": "queued", "phase": "", "done": 0, "total": 0}
-        status = read_json(file)
-        if status.get("schema_version") != 1:
-            raise RunError(f"{file} has schema version {status.get('schema_version')}; this seedlab reads version 1")
-        if status["state"] == "running" and not alive(status["pid"], status["process_started"]):
-            status["state"] = "lost"
-        status["stale"] = status["state"] == "running" and time.time() - status["heartbeat"] > STALE_S
-        return status
+        """The runner's own status (`state`, `phase`, `done`, `total`, `exit_code`, `error`, …); `lost` where it says
+        queued or running but its process is gone."""
+        return read_status(self.path)
 
     @property
     def manifest(self) -> dict:
-        return read_json(self.path / "manifest.json")
+        return read_versioned(self.path / "manifest.json")
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """One row per update, columns `phase/name`."""
-        return pd.DataFrame(tail_rows(self.path / "metrics.jsonl")[0])
+        """One row per update: `update`, `time` (s since 1970) and columns `phase/name`, NaN where a row lacks one."""
+        rows, _ = tail_rows(self.path / "metrics.jsonl")
+        frame = pd.DataFrame([{k: INFINITIES.get(v, v) if isinstance(v, str) else v for k, v in row.items()} for row in rows])
+        if frame.empty:
+            return pd.DataFrame({"update": pd.Series(dtype="int64"), "time": pd.Series(dtype="float64")})
+        numbers = {name: "float64" for name in frame.columns if "/" in name}
+        return frame.drop(columns="schema_version").astype(numbers | {"update": "int64"})
 
     @property
     def events(self) -> pd.DataFrame:
-        return pd.DataFrame(tail_rows(self.path / "events.jsonl")[0])
+        """One row per event: `time`, `kind` and its fields."""
+        rows, _ = tail_rows(self.path / "events.jsonl")
+        return pd.DataFrame(rows, columns=None if rows else ["schema_version", "time", "kind"]).drop(columns="schema_version")
 
     @property
     def updates(self) -> list[int]:
+        """Updates whose records are complete."""
         return self._numbers("updates")
 
     def _numbers(self, kind: str) -> list[int]:
         root = self.path / kind
-        return sorted(int(p.name) for p in root.glob("[0-9]*") if (p / DONE).exists()) if root.is_dir() else []
+        if not root.is_dir():
+            return []
+        return sorted(int(p.name) for p in root.iterdir() if NUMBER.fullmatch(p.name) and (p / DONE).exists())
 
-    def _frame(self, kind: str, update: int, name: str) -> pd.DataFrame:
+    def _frame(self, kind: str, update: int, name: str, **selection) -> pd.DataFrame:
+        folder = self._folder(kind, update)
+        content = read_versioned(folder / DONE)
+        if name not in content["rows"]:
+            why = f"store.tokens={self.config.store.tokens}" if name == "tokens" else "the run does not store it"
+            raise RunError(f"{folder} holds no {name}.parquet: {why}")
+        frame = read_table(folder / f"{name}.parquet", **selection)
+        if not selection and len(frame) != content["rows"][name]:
+            raise RunError(f"{folder / name}.parquet has {len(frame)} rows, but {DONE} says {content['rows'][name]}: it is damaged")
+        return frame
+
+    def _folder(self, kind: str, update: int) -> Path:
         folder = self.path / kind / f"{update:06d}"
         if not (folder / DONE).exists():
             known = self._numbers(kind)
-            raise RunError(f"{folder} is not there or not complete; complete ones: {known or 'none'}")
-        return read_parquet(folder / f"{name}.parquet")
+            what = "has no DONE, so that it is incomplete; remove it" if folder.exists() else "is not there"
+            raise RunError(f"{folder} {what} (complete ones: {', '.join(map(str, known)) or 'none'})")
+        return folder
 
     def trajectories(self, update: int) -> pd.DataFrame:
         return self._frame("updates", update, "trajectories")
@@ -102,23 +119,35 @@ class Run:
     def skills(self, update: int) -> pd.DataFrame:
         return self._frame("updates", update, "skills")
 
+    def records(self, update: int) -> list[Trajectory]:
+        """The update's trajectories as they were played, with their skills: enough to score a typed skill later."""
+        return records(self.trajectories(update), self.steps(update), self.skills(update))
+
     def tokens(self, trajectory: str | None = None, *, update: int | None = None) -> pd.DataFrame:
         """One row per sampled token, of one trajectory (by id) or of a whole update."""
-        if update is None:
-            if trajectory is None:
+        if trajectory is None:
+            if update is None:
                 raise ValueError("give a trajectory id or an update")
-            update = int(trajectory.split("/", 1)[0][1:])
-        frame = self._frame("updates", update, "tokens")
-        return frame if trajectory is None else frame[frame["trajectory"] == trajectory].reset_index(drop=True)
+            return self._frame("updates", update, "tokens")
+        if update is None:
+            found = _TRAJECTORY_ID.match(trajectory)
+            if found is None:
+                raise RunError(f"{trajectory!r} is no trajectory id; ids look like u12/TASK/n3")
+            update = int(found[1])
+        frame = self._frame("updates", update, "tokens", filters=[("trajectory", "=", trajectory)])
+        if frame.empty and trajectory not in set(self._frame("updates", update, "trajectories", columns=["id"])["id"]):
+            raise RunError(f"update {update} of {self.path} has no trajectory {trajectory!r}; .trajectories({update}) lists them")
+        return frame
 
     @property
     def evaluations(self) -> pd.DataFrame:
-        """One row per (update, panel) with macro and micro success."""
+        """One row per (update, panel) with macro and micro success, decoding and the panel's hash."""
         rows = []
         for update in self._numbers("eval"):
-            for panel, entry in read_json(self.path / "eval" / f"{update:06d}" / "summary.json").items():
-                rows.append({"update": update, "panel": panel, **entry})
-        return pd.DataFrame(rows)
+            file = self.path / "eval" / f"{update:06d}" / "summary.json"
+            for panel, entry in read_versioned(file)["panels"].items():
+                rows.append({"panel": panel, **entry, "update": update})
+        return pd.DataFrame(rows, columns=None if rows else ["panel", "update"])
 
     def episodes(self, update: int) -> pd.DataFrame:
         """One row per evaluated episode."""
@@ -129,3 +158,27 @@ class Run:
         """Stage 1's record (acceptance, losses, acting before and after), or None where the run has none."""
         file = self.path / "stage1" / "stage1.json"
         return read_json(file) if file.exists() else None
+
+    def problems(self) -> list[str]:
+        """Everything in the folder that cannot be read, one sentence each; empty for a sound run."""
+        checks = [lambda: self.config, lambda: self.status, lambda: self.metrics, lambda: self.events, lambda: self.evaluations]
+        if (self.path / "manifest.json").exists():
+            checks.append(lambda: self.manifest)
+        for kind in ("updates", "eval"):
+            root = self.path / kind
+            for folder in sorted(root.iterdir()) if root.is_dir() else []:
+                if NUMBER.fullmatch(folder.name):
+                    checks.append(lambda kind=kind, number=int(folder.name): self._check_tables(kind, number))
+        return [message for message in map(_problem, checks) if message]
+
+    def _check_tables(self, kind: str, number: int) -> None:
+        for name in read_versioned(self._folder(kind, number) / DONE)["rows"]:
+            self._frame(kind, number, name)
+
+
+def _problem(check) -> str | None:
+    try:
+        check()
+    except RunError as error:
+        return str(error)
+    return None

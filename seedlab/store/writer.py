@@ -2,154 +2,230 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
+import math
+import numbers
 import os
 import shutil
-import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pandas as pd
-import psutil
 
+from seedlab.config.names import flatten
 from seedlab.config.presets import to_json
 from seedlab.config.schema import Config
 from seedlab.store.errors import RunError
-from seedlab.store.files import append_line, read_json, repair_lines, tail_rows, write_json, write_lines, write_parquet
+from seedlab.store.files import (
+    NUMBER, SCHEMA_VERSION, append_line, disk_error, read_json, repair_lines, tail_rows, write_folder, write_json, write_lines, write_text,
+)  # fmt: skip
 from seedlab.store.metrics import describe
+from seedlab.store.status import ENDED, HEARTBEAT_S, StatusWriter
+from seedlab.store.tables import write_table
 
-HEARTBEAT_S = 2.0
 DONE = "DONE"
+# What a background job puts into the folder before the run itself starts; anything else means a folder of another kind.
+JOB_FILES = {"job.json", "status.json", "log.txt", "code", "cancel.json"}
 
 
 class RunWriter:
     """One process writes a run; `status.json` carries its pid, start time and heartbeat."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, lock: int | None = None):
         self.path = Path(path)
-        self._status: dict = {}
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._lock = lock
+        self._status: StatusWriter | None = None
+        self._last_update: int | None = None
 
     @classmethod
     def create(cls, path: str | Path, config: Config, *, resume: bool = False) -> "RunWriter":
         """A new run folder, or an existing one to go on with.
 
-        Raises RunError where the folder holds another configuration, or holds a run and `resume` is off.
+        Raises RunError where the folder holds another configuration, holds a run and `resume` is off, holds other
+        things than a run, or is being written by another process.
         """
         path = Path(path)
         stored = path / "config.json"
+        text = to_json(config)
         if stored.exists():
             if not resume:
-                raise RunError(f"{path} already holds a run; `seedlab resume {path}` goes on with it, or choose another --out")
-            if stored.read_text(encoding="utf-8") != to_json(config):
-                raise RunError(f"{path} holds a run with another configuration (see {stored}); choose another --out")
-        path.mkdir(parents=True, exist_ok=True)
-        partial = path / ".config.json.tmp"
-        partial.write_text(to_json(config), encoding="utf-8")
-        os.replace(partial, stored)
+                raise RunError(f"{path} already holds a run; `seedlab resume {path}` goes on with it, or choose another folder")
+            _refuse_other_config(stored, text)
+        elif path.exists():
+            _refuse_foreign_folder(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk_error(path, error) from error
+        writer = cls(path, _lock_folder(path))
+        write_text(stored, text)
         for name in ("metrics.jsonl", "events.jsonl"):
-            repair_lines(path / name)
-        return cls(path)
+            cut = repair_lines(path / name)
+            if cut:
+                writer.event("repaired", file=name, bytes_cut=cut)
+        rows, _ = tail_rows(path / "metrics.jsonl")
+        writer._last_update = rows[-1]["update"] if rows else None
+        return writer
 
     # ---- status
 
-    def start(self) -> None:
-        process = psutil.Process()
-        self._status = {
-            "schema_version": 1, "state": "running", "pid": process.pid, "process_started": process.create_time(),
-            "started": time.time(), "phase": "starting", "done": 0, "total": 0, "note": "", "exit_code": None, "error": None,
-        }
-        self._write_status()
-        self._thread = threading.Thread(target=self._beat, daemon=True)
-        self._thread.start()
-
-    def _beat(self) -> None:
-        while not self._stop.wait(HEARTBEAT_S):
-            self._write_status()
-
-    def _write_status(self) -> None:
-        with self._lock:
-            self._status["heartbeat"] = time.time()
-            write_json(self.path / "status.json", self._status)
+    def start(self, *, heartbeat_s: float = HEARTBEAT_S) -> None:
+        """State running, with a heartbeat from a thread of its own."""
+        self._status = StatusWriter(self.path, "running", heartbeat_s=heartbeat_s, phase="starting")
 
     def progress(self, phase: str, done: int, total: int, note: str = "") -> None:
         """Kept in memory; the heartbeat writes it."""
-        with self._lock:
-            self._status |= {"phase": phase, "done": done, "total": total, "note": note}
+        self._started().change(phase=phase, done=done, total=total, note=note)
 
     def finish(self, state: str, *, exit_code: int, error: str | None = None) -> None:
-        """state: succeeded | failed | cancelled | interrupted."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        self._status |= {"state": state, "exit_code": exit_code, "error": error, "ended": time.time()}
-        self._write_status()
+        """state: succeeded | failed | cancelled | interrupted.  The folder is free for another writer afterwards."""
+        if state not in ENDED:
+            raise ValueError(f"{state!r} is no final state; use one of {', '.join(ENDED)}")
+        self._started().close(state=state, exit_code=exit_code, error=error, ended=time.time())
+        self.release()
+
+    def release(self) -> None:
+        """Stop the heartbeat and let go of the folder, without a last word: a reader then finds the run lost."""
+        if self._status is not None:
+            self._status.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _started(self) -> StatusWriter:
+        if self._status is None:
+            raise RuntimeError("call RunWriter.start() first")
+        return self._status
 
     # ---- rows
 
-    def manifest(self, content: dict) -> None:
-        write_json(self.path / "manifest.json", content)
+    def manifest(self, content: Mapping) -> None:
+        write_json(self.path / "manifest.json", {"schema_version": SCHEMA_VERSION, **content})
 
     def event(self, kind: str, **fields) -> None:
-        append_line(self.path / "events.jsonl", {"time": time.time(), "kind": kind, **fields})
+        """A line of events.jsonl; a field `update` lets it be discarded with that update on resume."""
+        append_line(self.path / "events.jsonl", {"schema_version": SCHEMA_VERSION, "time": time.time(), "kind": kind, **fields})
 
-    def metrics(self, update: int, values: dict[str, float]) -> None:
-        """One row per update; a name that is not registered is refused."""
-        for name in values:
+    def metrics(self, update: int, values: Mapping[str, float]) -> None:
+        """One row per update, in order.  Raises KeyError for a name that is not registered, TypeError for a value that
+        is not a number; NaN is stored as null, which a reader shows as missing."""
+        for name, value in values.items():
             describe(name)
-        append_line(self.path / "metrics.jsonl", {"update": update, "time": time.time(), **values})
+            if not isinstance(value, numbers.Real):
+                raise TypeError(f"metric {name!r} of update {update} is a {type(value).__name__}, not a number: {value!r}")
+        if self._last_update is not None and update <= self._last_update:
+            raise RunError(f"{self.path / 'metrics.jsonl'} already goes to update {self._last_update}; update {update} cannot follow")
+        append_line(self.path / "metrics.jsonl", {"schema_version": SCHEMA_VERSION, "update": update, "time": time.time(), **values})
+        self._last_update = update
 
-    def update(self, update: int, frames: dict[str, pd.DataFrame]) -> None:
-        """updates/NNNNNN with one parquet file per frame and the DONE marker; complete or absent."""
+    def update(self, update: int, frames: Mapping[str, pd.DataFrame]) -> None:
+        """updates/NNNNNN with one parquet file per frame and the DONE marker; complete or absent.
+
+        `frames` are tables of `store.schemas`; raises ValueError for columns that do not fit.
+        """
         self._folder("updates", update, frames)
 
-    def evaluation(self, update: int, episodes: pd.DataFrame, summary: dict) -> None:
-        def summary_file(folder: Path) -> None:
-            write_json(folder / "summary.json", summary)
+    def evaluation(self, update: int, episodes: pd.DataFrame, summary: Mapping[str, Mapping]) -> None:
+        """eval/NNNNNN: one row per episode, and per panel its scores with the decoding and the panel's hash (E10).
 
-        self._folder("eval", update, {"episodes": episodes}, summary_file)
+        Raises ValueError naming what a panel's summary lacks.
+        """
+        for panel, entry in summary.items():
+            decoding = entry.get("decoding", {})
+            missing = [k for k in ("panel_hash", "success_macro", "success_micro", "decoding") if k not in entry]
+            missing += [f"decoding.{k}" for k in ("temperature", "top_p", "n", "seed") if k not in decoding]
+            if missing:
+                raise ValueError(f"the summary of panel {panel!r} lacks {', '.join(missing)}")
 
-    def _folder(self, kind: str, update: int, frames: dict[str, pd.DataFrame], more=None) -> None:
-        root = self.path / kind
-        root.mkdir(exist_ok=True)
-        partial, final = root / f".tmp-{update:06d}", root / f"{update:06d}"
-        if partial.exists():
-            shutil.rmtree(partial)
-        partial.mkdir()
-        for name, frame in frames.items():
-            write_parquet(partial / f"{name}.parquet", frame)
-        if more is not None:
-            more(partial)
-        (partial / DONE).write_text("")
+        def write_summary(folder: Path) -> None:
+            write_json(folder / "summary.json", {"schema_version": SCHEMA_VERSION, "update": update, "panels": summary})
+
+        self._folder("eval", update, {"episodes": episodes}, write_summary)
+
+    def _folder(self, kind: str, update: int, frames: Mapping[str, pd.DataFrame], more: Callable[[Path], None] | None = None) -> None:
+        def fill(folder: Path) -> None:
+            for name, frame in frames.items():
+                write_table(folder / f"{name}.parquet", name, frame)
+            if more is not None:
+                more(folder)
+            content = {"schema_version": SCHEMA_VERSION, "update": update, "rows": {n: len(f) for n, f in frames.items()}}
+            write_json(folder / DONE, content)
+
+        final = self.path / kind / f"{update:06d}"
         if final.exists():
-            shutil.rmtree(final)
-        os.replace(partial, final)
+            self._set_aside(kind, final)
+        write_folder(final, fill)
+
+    def _set_aside(self, kind: str, folder: Path) -> None:
+        target = self.path / "discarded" / f"{kind}-{folder.name}-{time.time_ns()}"
+        target.parent.mkdir(exist_ok=True)
+        os.rename(folder, target)
 
     # ---- resume
 
     def discard_from(self, update: int) -> int:
-        """Move what lies at or past `update` aside: rows to metrics.discarded.jsonl, folders to discarded/.
+        """Move what lies at or past `update` aside, when the checkpoint says that `update` is the next one: rows to
+        metrics.discarded.jsonl and events.discarded.jsonl, folders to discarded/.
 
-        Returns the number of metric rows that were moved.
+        Nothing is deleted, and nothing stays in both places, even where this is killed and repeated.  An evaluation of
+        `update` itself stays: it was made before that update.  Returns the number of metric rows that were moved.
         """
-        source = self.path / "metrics.jsonl"
-        rows, _ = tail_rows(source)
-        late = [r for r in rows if r["update"] >= update]
-        if late:
-            for row in late:
-                append_line(self.path / "metrics.discarded.jsonl", row)
-            write_lines(source, [r for r in rows if r["update"] < update])
+        moved = self._discard_rows("metrics", lambda row: row["update"] >= update)
+        self._discard_rows("events", lambda row: isinstance(row.get("update"), int) and row["update"] >= update)
+        self._last_update = update - 1 if update > 0 else None
         for kind, first in (("updates", update), ("eval", update + 1)):
-            for folder in sorted((self.path / kind).glob("[0-9]*")) if (self.path / kind).is_dir() else []:
-                if int(folder.name) >= first:
-                    target = self.path / "discarded" / f"{kind}-{folder.name}-{time.time_ns()}"
-                    target.parent.mkdir(exist_ok=True)
-                    os.replace(folder, target)
-        return len(late)
+            for folder in sorted((self.path / kind).iterdir()) if (self.path / kind).is_dir() else []:
+                if folder.name.startswith(".tmp-"):
+                    shutil.rmtree(folder)  # never complete, and made again
+                elif NUMBER.fullmatch(folder.name) and int(folder.name) >= first:
+                    self._set_aside(kind, folder)
+        return moved
+
+    def _discard_rows(self, name: str, late: Callable[[dict], bool]) -> int:
+        source, target = self.path / f"{name}.jsonl", self.path / f"{name}.discarded.jsonl"
+        rows, _ = tail_rows(source)
+        moving = [row for row in rows if late(row)]
+        if moving:
+            repair_lines(target)
+            # An earlier attempt, killed between the two writes, may have copied some already; rows carry their time.
+            there = {json.dumps(row, sort_keys=True) for row in tail_rows(target)[0]}
+            for row in moving:
+                if json.dumps(row, sort_keys=True) not in there:
+                    append_line(target, row)
+            write_lines(source, [row for row in rows if not late(row)])
+        return len(moving)
 
 
 def stored_config_text(path: Path) -> str:
     """Text of config.json; RunError where the folder is no run."""
     read_json(path / "config.json")
     return (path / "config.json").read_text(encoding="utf-8")
+
+
+def _refuse_other_config(stored: Path, text: str) -> None:
+    old = flatten(read_json(stored))
+    new = flatten(json.loads(text))
+    differing = [f"{key}: {old.get(key)!r} there, {new.get(key)!r} here" for key in {**old, **new} if old.get(key, math.nan) != new.get(key, math.nan)]
+    if differing:
+        raise RunError(f"{stored.parent} holds a run with another configuration ({'; '.join(differing)}); choose another folder")
+
+
+def _refuse_foreign_folder(path: Path) -> None:
+    if not path.is_dir():
+        raise RunError(f"{path} is a file; a run needs a folder of its own")
+    foreign = sorted(p.name for p in path.iterdir() if p.name not in JOB_FILES and not p.name.startswith("."))
+    if foreign:
+        raise RunError(f"{path} holds other things than a run ({', '.join(foreign[:3])}); choose a new or an empty folder")
+
+
+def _lock_folder(path: Path) -> int:
+    """A lock that the system frees when this process ends, however it ends."""
+    handle = os.open(path / ".writer.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise RunError(f"another process is writing {path}; see `seedlab jobs`, or wait until it ends") from error
+    return handle
