@@ -49,12 +49,16 @@ def read_status(run: Path) -> dict:
 
 
 class StatusWriter:
-    """Keeps one status and writes it to status.json: at once when the state changes, else with each heartbeat."""
+    """Keeps one status and writes it to status.json: at once when the state changes, else with each heartbeat.
 
-    def __init__(self, run: Path, state: str, *, heartbeat_s: float = HEARTBEAT_S, **fields):
+    `until_taken`: the heartbeat falls silent for good once another process reports for the run in the same file.
+    """
+
+    def __init__(self, run: Path, state: str, *, heartbeat_s: float = HEARTBEAT_S, until_taken: bool = False, **fields):
         self._path = Path(run) / "status.json"
         self._status = new_status(state, **fields)
         self._every = heartbeat_s
+        self._until_taken = until_taken
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -87,6 +91,8 @@ class StatusWriter:
         said = False
         while not self._stop.wait(self._every):
             try:
+                if self._until_taken and read_versioned(self._path).get("pid") != self._status["pid"]:
+                    return
                 self._write()
                 said = False
             except RunError as error:

@@ -1,0 +1,142 @@
+"""``seedlab jobs``, ``logs`` and ``cancel``: what runs in the background, what it says, and ending it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+from seedlab.jobs import attach, find_run, jobs
+from seedlab.store.status import ENDED
+
+
+def add_commands(subparsers) -> None:
+    listing = subparsers.add_parser(
+        "jobs", help="list runs with their state and progress",
+        description="List all runs below a folder. A run whose process is gone without a word is `lost`: it can be resumed.",
+        epilog="example: seedlab jobs runs",
+    )  # fmt: skip
+    listing.add_argument("root", metavar="FOLDER", nargs="?", default="runs", help="default: runs")
+    listing.add_argument("--json", action="store_true", help="print one JSON list")
+    listing.set_defaults(run=run_jobs)
+
+    logs = subparsers.add_parser(
+        "logs", help="print a job's log, or follow it until the job ends",
+        description="Print the log of a background job as a terminal would show it. With --follow the exit code is the job's.",
+        epilog="example: seedlab logs runs/seed-1 --follow",
+    )  # fmt: skip
+    logs.add_argument("folder", metavar="RUN", help="a run folder, or its name below runs/")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends; Ctrl-C stops following, not the job")
+    logs.add_argument("--tail", metavar="N", type=_count, help="only the last N lines")
+    logs.set_defaults(run=run_logs)
+
+    cancel = subparsers.add_parser(
+        "cancel", help="end a background job",
+        description="Ask a job to stop, which saves a checkpoint at the next safe point, and end it after the grace period. "
+        "Only the job's own processes are touched.",
+        epilog="example: seedlab cancel runs/seed-1",
+    )  # fmt: skip
+    cancel.add_argument("folder", metavar="RUN", help="a run folder, or its name below runs/")
+    cancel.add_argument("--grace", metavar="SECONDS", type=float, default=30.0, help="time to stop by itself; default: 30")
+    cancel.set_defaults(run=run_cancel)
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError
+    return value
+
+
+def run_jobs(args: argparse.Namespace) -> int:
+    rows = jobs(args.root)
+    if args.json:
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+    elif not rows:
+        print(f"no runs below {args.root}")
+    else:
+        print(_table([("RUN", "STATE", "PHASE", "PROGRESS", "AGE", "PID", ""), *map(_line, rows)]))
+    return 0
+
+
+def _line(row: dict) -> tuple[str, ...]:
+    progress = f"{row['done']}/{row['total']}" if row["total"] else ""
+    age = "" if row["started"] is None else _duration(time.time() - row["started"])
+    live = row["state"] in ("queued", "running")
+    said = row["error"] or row["note"] or ""
+    return (
+        row["name"], row["state"], row["phase"] or "" if row["state"] not in ENDED else "", progress, age,
+        str(row["pid"]) if live else "", said.splitlines()[0] if said else "",
+    )  # fmt: skip
+
+
+def _duration(seconds: float) -> str:
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    if hours >= 48:
+        return f"{hours // 24} d"
+    return f"{hours} h {minutes % 60:02d}" if hours else f"{minutes} min" if minutes else f"{int(seconds)} s"
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def run_logs(args: argparse.Namespace) -> int:
+    job = attach(find_run(args.folder))
+    if not args.follow:
+        text = job.logs(tail=args.tail)
+        print(text, end="\n" if text else "")
+        return 0
+    screen = _Screen(sys.stdout)
+    for number, update in enumerate(job.follow()):
+        lines = update.lines[max(0, len(update.lines) - args.tail) :] if args.tail is not None and number == 0 else update.lines
+        screen.show(lines, update.current)
+    screen.close()
+    status = job.status()
+    print(f"{job.path}: {status['state']}" + (f" ({status['error']})" if status["error"] else ""), file=sys.stderr)
+    if status["state"] == "succeeded":
+        return 0
+    return status["exit_code"] or 1
+
+
+class _Screen:
+    """Whole lines as they come.  The unfinished one is redrawn on a terminal; elsewhere only what was added to it."""
+
+    def __init__(self, stream):
+        self.stream, self.live = stream, stream.isatty()
+        self._current = ""
+
+    def show(self, lines: list[str], current: str) -> None:
+        for line in lines:
+            self._draw(line)
+            self.stream.write("\n")
+            self._current = ""
+        self._draw(current)
+        self.stream.flush()
+
+    def _draw(self, text: str) -> None:
+        if self.live:
+            self.stream.write("\r\x1b[2K" + text)
+        elif text.startswith(self._current):
+            self.stream.write(text[len(self._current) :])
+        elif text:  # a progress bar that was drawn anew
+            self.stream.write("\n" + text)
+        self._current = text
+
+    def close(self) -> None:
+        if self._current:
+            self.stream.write("\n")
+            self.stream.flush()
+
+
+def run_cancel(args: argparse.Namespace) -> int:
+    job = attach(find_run(args.folder))
+    before = job.status()["state"]
+    status = job.cancel(grace_s=args.grace)
+    if before in ENDED:
+        print(f"{job.path} had already ended: {status['state']}")
+    else:
+        print(f"{job.path}: {status['state']}; `seedlab resume {job.path}` goes on with it")
+    return 0

@@ -1,0 +1,80 @@
+"""The process group of a job: who is in it, and ending it without touching anybody else's process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+
+from seedlab.jobs.record import MARK, JobRecord
+from seedlab.store.process import alive
+
+POLL_S = 0.05
+
+
+def launcher_alive(record: JobRecord) -> bool:
+    return record.pid > 0 and alive(record.pid, record.process_started)
+
+
+def members(record: JobRecord) -> list[int]:
+    """Living processes of the job, its launcher first.
+
+    While the launcher lives, its group is the job's.  Once it is gone the number may belong to somebody else, so only
+    processes of that group that carry the job's id in their environment count.
+    """
+    if record.pgid <= 0:
+        return []
+    trusted = launcher_alive(record)
+    found = [pid for pid in psutil.pids() if _in_group(pid, record.pgid) and (trusted or _marked(pid, record.id))]
+    return sorted(found, key=lambda pid: pid != record.pid)
+
+
+def _in_group(pid: int, pgid: int) -> bool:
+    try:
+        return os.getpgid(pid) == pgid and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, PermissionError, psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+
+
+def _marked(pid: int, job_id: str) -> bool:
+    try:
+        return psutil.Process(pid).environ().get(MARK) == job_id
+    except (psutil.NoSuchProcess, psutil.AccessDenied):  # gone, or another user's: not ours
+        return False
+
+
+def end(record: JobRecord, *, grace_s: float, spare: int | None = None) -> bool:
+    """SIGTERM to every process of the job, SIGKILL to those that are left after `grace_s`; `spare` is left alone.
+
+    Each is signalled by its own id, after it was checked.  Returns whether any had to be killed.
+    """
+    _signal_all(record, signal.SIGTERM, spare)
+    if _wait_gone(record, grace_s, spare):
+        return False
+    _signal_all(record, signal.SIGKILL, spare)
+    if not _wait_gone(record, 10.0, spare):
+        raise RuntimeError(f"processes {_others(record, spare)} of {record.run} do not end, even killed (a hung disk or device?)")
+    return True
+
+
+def _others(record: JobRecord, spare: int | None) -> list[int]:
+    return [pid for pid in members(record) if pid != spare]
+
+
+def _signal_all(record: JobRecord, number: int, spare: int | None) -> None:
+    for pid in _others(record, spare):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def _wait_gone(record: JobRecord, seconds: float, spare: int | None) -> bool:
+    deadline = time.monotonic() + seconds
+    while _others(record, spare):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True

@@ -1,0 +1,64 @@
+"""All runs below a folder, with what each says about itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from seedlab.errors import UserError
+from seedlab.jobs.job import Job
+from seedlab.jobs.record import JobError
+from seedlab.store.status import read_status
+
+DEPTH = 4
+_MARKS = {"status.json", "job.json"}
+
+
+def run_folders(root: str | Path, depth: int = DEPTH) -> Iterator[Path]:
+    """Run folders below `root` in order of name; what lies within a run is not searched."""
+    try:
+        entries = sorted(os.scandir(root), key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise JobError(f"{root} is not a folder; name the one that holds your runs") from error
+    if any(entry.name in _MARKS for entry in entries):
+        yield Path(root)
+    elif depth > 0:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                yield from run_folders(entry.path, depth - 1)
+
+
+def jobs(root: str | Path = "runs") -> list[dict]:
+    """One dictionary per run: `name`, `path`, `background`, `state`, `phase`, `done`, `total`, `note`, `pid`, `started`,
+    `exit_code`, `error`.  A damaged run is listed with state `damaged` and the reason."""
+    return [_row(Path(root), folder) for folder in run_folders(root)]
+
+
+def _row(root: Path, folder: Path) -> dict:
+    background = (folder / "job.json").exists()
+    row = {"name": str(folder.relative_to(root)) if folder != root else folder.name, "path": str(folder), "background": background}
+    try:
+        status = Job(folder).status() if background else read_status(folder)
+    except UserError as error:
+        status = {"state": "damaged", "error": str(error)}
+    return row | {k: status.get(k) for k in ("state", "phase", "done", "total", "note", "pid", "started", "exit_code", "error")}
+
+
+def jobs_frame(root: str | Path = "runs"):
+    """`jobs` as a pandas frame."""
+    import pandas as pd
+
+    columns = ["name", "path", "background", "state", "phase", "done", "total", "note", "pid", "started", "exit_code", "error"]
+    return pd.DataFrame(jobs(root), columns=columns)
+
+
+def find_run(name: str | Path, root: str | Path = "runs") -> Path:
+    """The run folder meant by a path, or by a name below `root`.  Raises JobError naming near ones."""
+    for candidate in (Path(name), Path(root) / name):
+        if candidate.is_dir():
+            return candidate
+    known = [str(folder) for folder in run_folders(root)] if Path(root).is_dir() else []
+    near = [folder for folder in known if Path(name).name.lower() in folder.lower()]
+    hint = f"; did you mean {near[0]!r}?" if near else f"; known runs: {', '.join(known[:5]) or 'none'}"
+    raise JobError(f"{name} is not a run folder{hint}")

@@ -1,0 +1,59 @@
+"""job.json: how a job was started, and which process it is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from seedlab.errors import UserError
+from seedlab.store.errors import RunError
+from seedlab.store.files import SCHEMA_VERSION, read_versioned, write_json
+
+# Every process of a job carries the job's id in this variable, so that it is known when its launcher has died.
+MARK = "SEEDLAB_JOB"
+
+
+class JobError(UserError):
+    """A job cannot be started, found or ended; the message names its run folder and what to do."""
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """`pid` is the job's launcher, the leader of process group `pgid` (0 until it has started).
+
+    No environment variable is stored: there may be keys among them.
+    """
+
+    id: str
+    run: str
+    argv: list[str]
+    cwd: str
+    host: str
+    submitted: float
+    queue: str
+    slots: int
+    code: str | None
+    config: dict | None
+    previous: list[dict]
+    pid: int = 0
+    process_started: str = ""
+    pgid: int = 0
+
+
+def write_record(run: Path, record: JobRecord) -> None:
+    write_json(run / "job.json", {"schema_version": SCHEMA_VERSION, **asdict(record)})
+
+
+def read_record(run: Path) -> JobRecord:
+    """Raises JobError where the folder holds no job, RunError where job.json is damaged."""
+    file = Path(run) / "job.json"
+    if not file.exists():
+        if (Path(run) / "config.json").exists():
+            raise JobError(f"{run} was not started in the background: it has no job.json; stop it where it runs, with Ctrl-C")
+        raise JobError(f"{run} holds no job.json, so it is not a job; `seedlab jobs` lists them")
+    values = read_versioned(file)
+    names = {f.name for f in fields(JobRecord)}
+    if names != set(values) - {"schema_version"}:
+        wrong = sorted(names ^ (set(values) - {"schema_version"}))
+        raise RunError(f"{file} is damaged: missing or unknown {', '.join(wrong)}; restore it from a copy")
+    return JobRecord(**{name: values[name] for name in names})

@@ -1,0 +1,115 @@
+"""The launcher process of a job: ``python -m seedlab.jobs.runner RUN``.
+
+It leaves its parent's session and process group, waits for a free slot, runs the job's command and writes the last
+word where the command could not.  Light on purpose: it stays in memory as long as the job.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from seedlab.jobs import group, slots
+from seedlab.jobs.record import JobRecord, read_record, write_record
+from seedlab.store.files import read_versioned, write_json
+from seedlab.store.process import own_start
+from seedlab.store.status import ENDED, StatusWriter
+
+READY = b"ready"
+LEFTOVER_GRACE_S = 5.0
+
+
+def main(run: Path) -> int:
+    """Detach, and return in the first process once the job's own process stands (0) or could not start (1)."""
+    reading, writing = os.pipe()
+    # A second process: whoever looks for children of the submitter, or waits for them, does not find the job.
+    if os.fork() > 0:
+        os.close(writing)
+        with os.fdopen(reading, "rb") as source:
+            return 0 if source.read() == READY else 1
+    os.close(reading)
+    os.setsid()
+    return serve(run, writing)
+
+
+def serve(run: Path, ready: int) -> int:
+    stop = _note_signals()
+    record = replace(read_record(run), pid=os.getpid(), process_started=own_start(), pgid=os.getpgid(0))
+    write_record(run, record)
+    status = StatusWriter(run, "queued", until_taken=True, phase="queued")
+    os.write(ready, READY)
+    os.close(ready)
+
+    def waiting(ahead: int) -> None:
+        status.write(note=f"{ahead} ahead in the queue" if ahead else "next in the queue")
+
+    place = slots.acquire(Path(record.queue), record.slots, f"{record.submitted:017.6f}-{record.id}", lambda: bool(stop), waiting)
+    if place is None or stop:
+        status.close(state="cancelled", exit_code=130, ended=time.time(), error="cancelled while it was queued")
+        return 130
+    status.write(state="running", phase="starting", note="")
+    try:
+        # The command holds the slot too, should this process be killed.
+        child = subprocess.Popen(record.argv, cwd=record.cwd, stdin=subprocess.DEVNULL, pass_fds=(place,))
+    except OSError as error:
+        status.close(state="failed", exit_code=127, ended=time.time(), error=f"{record.argv[0]} could not be started: {error}")
+        return 127
+    if stop:  # it came before the command was there to receive it
+        child.terminate()
+    code = child.wait()
+    status.close()
+    # Workers that outlive their parent would keep the device and the slot.
+    group.end(record, grace_s=LEFTOVER_GRACE_S, spare=os.getpid())
+    _last_word(run, record, code)
+    return code if code >= 0 else 128 - code
+
+
+def _note_signals() -> list[int]:
+    """Signals received so far.  The command gets its own copy of each: they go to every process of the job."""
+    received: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: received.append(number))
+    return received
+
+
+def _last_word(run: Path, record: JobRecord, code: int) -> None:
+    status = read_versioned(run / "status.json")
+    # Only this process and the run's writer report here, and this one began.
+    spoke = status["pid"] != os.getpid() and status["state"] in ENDED
+    cancelled = cancel_requested(run, record)
+    if spoke and not (cancelled and status["state"] in ("interrupted", "failed")):
+        return
+    write_json(run / "status.json", status | verdict(status if spoke else {}, code, cancelled))
+
+
+def verdict(spoken: dict, code: int, cancelled: bool) -> dict:
+    """Final state from the exit code (negative: ended by that signal), unless the command itself has `spoken`."""
+    exit_code = code if code >= 0 else 128 - code
+    error = spoken.get("error")
+    if not error and code < 0:
+        error = f"ended by {signal.Signals(-code).name}"
+        if code == -signal.SIGKILL and not cancelled:
+            error += ": killed by hand, or by the system because memory ran out"
+    elif not error and code > 0:
+        error = f"exit code {code}; the end of log.txt says why"
+    if cancelled:
+        state = "cancelled"
+    elif code == 0:
+        state = "succeeded"
+    else:
+        state = "interrupted" if exit_code in (130, 143) else "failed"
+    return {"state": state, "exit_code": spoken.get("exit_code", exit_code), "error": error, "ended": time.time()}
+
+
+def cancel_requested(run: Path, record: JobRecord) -> bool:
+    file = run / "cancel.json"
+    return file.exists() and read_versioned(file)["id"] == record.id
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
