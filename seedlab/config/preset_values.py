@@ -24,7 +24,10 @@ def merge(*layers: Settings) -> Settings:
 # --- the laptop -------------------------------------------------------------------------------------------------------
 
 # From-scratch weights forget how to act while they learn to write skills; replay keeps it (zero in the paper).
-_TINY: Settings = {"stage1": {"transcript_weight": 0.3, "replay_ratio": 0.6}}
+_TINY: Settings = {
+    "env": {"panel_sizes": {"stage1": 180, "train": 2400, "dev": 96, "seen": 96, "unseen": 96}},
+    "stage1": {"transcript_weight": 0.3, "replay_ratio": 0.6},
+}
 
 # The whole method in seconds, for tests of faults: nothing is learnt.
 _MICRO: Settings = {

@@ -38,18 +38,18 @@ class ModelConfig(Section):
 class TinyConfig(Section):
     """The from-scratch policy of the embedded default and its pretraining."""
 
-    hidden: int = Field(96, gt=0, description="width of the residual stream")
+    hidden: int = Field(128, gt=0, description="width of the residual stream")
     layers: int = Field(3, gt=0, description="transformer blocks")
-    heads: int = Field(3, gt=0, description="query heads; hidden must be divisible by it")
+    heads: int = Field(4, gt=0, description="query heads; hidden must be divisible by it")
     kv_heads: int = Field(1, gt=0, description="key-value heads; heads must be divisible by it")
-    intermediate: int = Field(256, gt=0, description="width of the feed-forward layer")
+    intermediate: int = Field(320, gt=0, description="width of the feed-forward layer")
     init_std: float = Field(0.1, gt=0, description="standard deviation of the initial weights")
-    documents: int = Field(9000, gt=0, description="scripted demonstrations")
+    documents: int = Field(4200, gt=0, description="scripted demonstrations")
     skill_fraction: float = Field(0.35, ge=0, le=1, description="share of demonstrations that carry a skill")
     observation_weight: float = Field(0.1, ge=0, description="loss weight of tokens that are not actions")
-    expert_noise: tuple[float, float] = Field((0.05, 0.6), description="share of random actions, first and last document")
-    learning_rate: float = Field(3e-3, gt=0, description="peak learning rate of the pretraining")
-    batch_tokens: int = Field(8192, gt=0, description="tokens of one optimizer step of the pretraining")
+    expert_noise: tuple[float, float] = Field((0.05, 0.4), description="share of random actions, first and last document")
+    learning_rate: float = Field(2.5e-3, gt=0, description="peak learning rate of the pretraining")
+    batch_tokens: int = Field(2048, gt=0, description="tokens of one optimizer step of the pretraining")
     seed: int = Field(0, ge=0, description="seed of initial weights and demonstrations; not the seed of the run")
 
 

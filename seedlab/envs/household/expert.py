@@ -15,6 +15,7 @@ from seedlab.envs.household.skills import SkillFacts, skill_facts
 _CONTAINS = {name.lower(): frozenset(o.lower() for o in objects) for name, objects in names.CONTAINS.items()}
 _CLOSED_KINDS = frozenset(name.lower() for name in names.OPENABLE)
 _LAMP_STANDS = frozenset(("desk", "sidetable", "dresser", "shelf", "coffeetable"))
+_ALL_KINDS = tuple(sorted(_CONTAINS))
 
 
 @dataclass
@@ -33,8 +34,7 @@ class Demonstration:
 def demonstrate(env: Household, rng: np.random.Generator, noise: float, skill: str | None = None) -> Demonstration:
     """Play `env` from its start to the end of the episode.
 
-    `noise` is the chance per step of a random admissible command (`help` apart, whose answer is longer than an
-    episode).  `skill` is followed: the places that it names are visited first, those that it excludes last; where it
+    `noise` is the chance per step of a stray command (never `help`, whose answer is longer than an episode).  `skill` is followed: the places that it names are visited first, those that it excludes last; where it
     misleads, the search goes on without it.
     """
     out = Demonstration(goal=env.goal, skill=skill)
@@ -50,13 +50,31 @@ def demonstrate(env: Household, rng: np.random.Generator, noise: float, skill: s
             return out
         out.by_noise.append(bool(noise > 0 and rng.random() < noise))
         if out.by_noise[-1]:
-            commands = [c for c in env.admissible() if c != "help"]
-            action = commands[int(rng.integers(len(commands)))]
+            action = _stray_command(env, beliefs, expert.goal, rng)
         else:
             action = expert.act()
         observation = env.step(action).observation
         out.actions.append(action)
         beliefs.update(action, observation)
+
+
+def _stray_command(env: Household, beliefs: Beliefs, goal: Goal, rng: np.random.Generator) -> str:
+    """A random command: half of the time an admissible one, else one of the mistakes that a weak policy makes.
+
+    Without mistakes no demonstration would show how to go on after "Nothing happens.", and a policy trained on them is
+    lost after its first one.
+    """
+    if rng.random() < 0.5:
+        commands = [c for c in env.admissible() if c != "help"]
+        return commands[int(rng.integers(len(commands)))]
+    somewhere = beliefs.receptacles[int(rng.integers(len(beliefs.receptacles)))]
+    elsewhere = f"{_ALL_KINDS[int(rng.integers(len(_ALL_KINDS)))]} 1"
+    here = beliefs.place or somewhere
+    mistakes = (
+        f"go to {here}", f"go to {elsewhere}", f"take {goal.object} 1 from {here}", f"take {goal.object} 1 from {somewhere}",
+        f"open {somewhere}", f"move {beliefs.holding or goal.object + ' 1'} to {somewhere}",
+    )
+    return mistakes[int(rng.integers(len(mistakes)))]
 
 
 class Expert:

@@ -1,0 +1,155 @@
+"""Several runs as arms (one method, several seeds), and their numbers as frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from seedlab.config.presets import config_hash
+from seedlab.config.schema import Config
+from seedlab.store.errors import RunError
+from seedlab.store.reader import Run, open_run
+
+PHASES = ("rollout", "analyzer", "teacher", "reference", "student", "diagnostics", "store")
+MEASURES = ("success_macro", "success_micro")
+
+
+@dataclass
+class Arm:
+    """Runs of one method that differ in their seed.  `problems` names each folder that could not be read, and why."""
+
+    name: str
+    runs: dict[int, Run] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    _metrics: dict[int, pd.DataFrame] = field(default_factory=dict)
+
+    @property
+    def config(self) -> Config | None:
+        return next((run.config for run in self.runs.values()), None)
+
+    @property
+    def role(self) -> str:
+        """`grpo-base`, `grpo-sft`, `seed-base`, `seed-sft`, `shuffled`, or `other`; from the settings, not the name."""
+        return "other" if self.config is None else role_of(self.config)
+
+    def metrics(self, seed: int) -> pd.DataFrame:
+        """The run's metrics by update, read once.  [updates, names]"""
+        if seed not in self._metrics:
+            self._metrics[seed] = self.runs[seed].metrics.set_index("update")
+        return self._metrics[seed]
+
+    def curve(self, metric: str) -> pd.DataFrame:
+        """[updates, seeds] of one metric, NaN where a run lacks it; no column for a run that never has it."""
+        found = {seed: self.metrics(seed)[metric] for seed in self.runs if metric in self.metrics(seed)}
+        return pd.DataFrame(found).sort_index().dropna(how="all") if found else pd.DataFrame()
+
+    def late_mean(self, metric: str, share: float = 0.25) -> dict[int, float]:
+        """By seed: mean over the last `share` of the updates that have the metric."""
+        return self._part_mean(metric, share, last=True)
+
+    def early_mean(self, metric: str, share: float = 0.25) -> dict[int, float]:
+        return self._part_mean(metric, share, last=False)
+
+    def _part_mean(self, metric: str, share: float, last: bool) -> dict[int, float]:
+        out = {}
+        for seed, column in self.curve(metric).items():
+            values = column.dropna()
+            count = max(1, round(len(values) * share))
+            if len(values):
+                out[seed] = float((values.iloc[-count:] if last else values.iloc[:count]).mean())
+        return out
+
+
+def role_of(cfg: Config) -> str:
+    """What an arm is for in the comparison."""
+    start = "sft" if cfg.initial == "stage1" and cfg.stage1.enabled else "base"
+    if cfg.method == "grpo":
+        return f"grpo-{start}"
+    if cfg.objective.opd_coef != 0 and cfg.objective.skill_from == "shuffled":
+        return "shuffled"
+    return f"seed-{start}" if cfg.method == "seed" else "other"
+
+
+def load_arms(arms: Mapping[str, Sequence[Path | str]]) -> list[Arm]:
+    """Open every run; a folder that cannot be read, or whose seed the arm already has, becomes a problem of its arm."""
+    out = []
+    for name, folders in arms.items():
+        arm = Arm(name)
+        for folder in folders:
+            try:
+                run = open_run(folder)
+                seed = run.config.seed
+                if seed in arm.runs:
+                    raise RunError(f"{folder} has seed {seed}, as {arm.runs[seed].path} has; give one run per seed")
+                arm._metrics[seed] = run.metrics.set_index("update")
+                run.evaluations
+                arm.runs[seed] = run
+            except RunError as error:
+                arm.problems.append(str(error))
+        arm.runs = dict(sorted(arm.runs.items()))
+        arm._metrics = {seed: arm._metrics[seed] for seed in arm.runs}
+        out.append(arm)
+    return out
+
+
+def arm_name(cfg: Config) -> str:
+    """A readable name from method and start."""
+    method = {"grpo": "GRPO", "seed": "SEED", "seed/shuffled": "SEED shuffled skills"}.get(cfg.method, cfg.method)
+    return f"{method} from {'θ_sft' if role_of(cfg).endswith('sft') or cfg.initial == 'stage1' else 'base'}"
+
+
+def group_runs(folders: Sequence[Path | str]) -> dict[str, list[Path]]:
+    """Run folders by arm: method and start; runs that differ in other settings too are told apart by their cell hash.
+
+    A folder of runs stands for the runs in it.  Raises RunError where one is no run.
+    """
+    cells: dict[tuple[str, str], list[Path]] = {}
+    for folder in [path for given in folders for path in _runs_in(Path(given))]:
+        cfg = open_run(folder).config
+        cells.setdefault((arm_name(cfg), config_hash(cfg, exclude_seed=True)), []).append(folder)
+    names = [name for name, _ in cells]
+    return {(name if names.count(name) == 1 else f"{name} [{cell[:6]}]"): paths for (name, cell), paths in cells.items()}
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    if (folder / "config.json").exists() or not folder.is_dir():
+        return [folder]
+    inside = sorted(p.parent for p in folder.glob("*/config.json"))
+    return inside or [folder]
+
+
+def evaluation_frame(arms: Sequence[Arm]) -> pd.DataFrame:
+    """One row per (arm, seed, panel): the last evaluation's macro and micro success, episodes, by_type, hash, decoding."""
+    rows = []
+    for arm in arms:
+        for seed, run in arm.runs.items():
+            frame = run.evaluations
+            if len(frame) == 0:
+                continue
+            for row in frame[frame["update"] == frame["update"].max()].to_dict("records"):
+                rows.append({"arm": arm.name, "seed": seed, **row})
+    return pd.DataFrame(rows, columns=None if rows else ["arm", "seed", "panel", "update", *MEASURES, "episodes", "by_type"])
+
+
+def scores(evaluations: pd.DataFrame, arm: str, panel: str, measure: str) -> dict[int, float]:
+    """By seed: an arm's score on a panel; seeds without a defined score are absent."""
+    part = evaluations[(evaluations["arm"] == arm) & (evaluations["panel"] == panel)]
+    return {int(s): float(v) for s, v in zip(part["seed"], part[measure]) if v == v}
+
+
+def cost_table(arm: Arm) -> dict[str, float]:
+    """Mean seconds per update of each phase and of the whole (`update`), over all updates and seeds."""
+    out = {}
+    for phase in (*PHASES, "update"):
+        values = [v for seed in arm.runs for v in _column(arm.metrics(seed), f"cost/{phase}_seconds")]
+        if values:
+            # A phase that did not run in an update (diagnostics every few updates) took no time there.
+            out[phase] = sum(values) / sum(len(arm.metrics(seed)) for seed in arm.runs)
+    return out
+
+
+def _column(frame: pd.DataFrame, name: str) -> list[float]:
+    return frame[name].dropna().tolist() if name in frame else []
