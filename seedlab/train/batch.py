@@ -11,6 +11,7 @@ from seedlab.config.schema import Config
 from seedlab.episodes.play import history_of
 from seedlab.episodes.records import Skill, Trajectory
 from seedlab.objective.advantages import AdvantageResult, group_advantages
+from seedlab.objective.losses import opd_where_mask
 from seedlab.rows.build import TokenRow, attach_teacher, build_rows
 from seedlab.train.session import Session
 from seedlab.train.update import PreparedBatch
@@ -29,11 +30,6 @@ def advantages_of(trajectories: Sequence[Trajectory], cfg: Config) -> AdvantageR
     )
 
 
-def where_allows(where: str, trajectory: Trajectory, tied: bool) -> bool:
-    """`objective.where`: which trajectories the OPD term is applied to."""
-    return {"all": True, "tied": tied, "successes": trajectory.success, "failures": not trajectory.success}[where]
-
-
 def prepare_batch(
     session: Session, trajectories: Sequence[Trajectory], advantages: AdvantageResult, skills: dict[str, Skill | None] | None
 ) -> tuple[PreparedBatch, Counter]:
@@ -43,6 +39,10 @@ def prepare_batch(
     """
     cfg = session.cfg
     rows = build_rows(trajectories, cfg.env.layout)
+    allowed_T = opd_where_mask(
+        torch.ones(len(trajectories)), cfg.objective.where, tied=advantages.tied_T,
+        success=torch.tensor([t.success for t in trajectories], dtype=torch.bool),
+    )
     left_out: Counter = Counter()
     opd_mask = []
     for row in rows:
@@ -50,7 +50,7 @@ def prepare_batch(
         reason = ""
         if skills is None:
             reason = "no teacher in this method"
-        elif not where_allows(cfg.objective.where, trajectory, bool(advantages.tied_T[row.trajectory])):
+        elif not allowed_T[row.trajectory]:
             reason = f"objective.where={cfg.objective.where}"
         else:
             reason = _give_teacher(session, row, trajectory, skills.get(trajectory.id))
