@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Callable, Sequence
 
 from seedlab.config.schema import EnvConfig
@@ -45,12 +46,15 @@ class History:
         return len(self.observations) - 1
 
 
+# Every turn renders all earlier ones again, so the same observations come back many times.
+@lru_cache(maxsize=16384)
 def compact_text(observation: str) -> str:
     """An observation for the tiny policy: no banner, no task sentence, lower case, words and punctuation apart."""
     text = _TASK_SENTENCE.sub("", _BANNER.sub("", observation))
     return " ".join(_PUNCTUATION.sub(r" \1 ", text.lower()).split())
 
 
+@lru_cache(maxsize=4096)
 def _compact_goal(goal: str) -> str:
     return " ".join(_PUNCTUATION.sub(r" \1 ", goal.lower()).split())
 

@@ -19,6 +19,9 @@ Messages = Sequence[dict]
 _PRIVATE_USE, _PRIVATE_USE_END = 0xF0000, 0xFFFFD
 
 
+_TEXTS_KEPT = 512
+
+
 class ChatRenderer:
     """Renders, extends and decodes conversations of one tokenizer.
 
@@ -36,6 +39,7 @@ class ChatRenderer:
                 "(tokenizer.chat_template, or chat_template.jinja)"
             )
         self.template_hash = hashlib.sha256(tokenizer.get_chat_template().encode()).hexdigest()[:16]
+        self._texts: dict[tuple, str] = {}
         self._options = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         special = {token.content: id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
         special |= dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids))
@@ -126,7 +130,15 @@ class ChatRenderer:
         return self._control_pattern.sub(lambda match: marks[match.group()], content) if marks else content
 
     def _text(self, messages: Messages, marks: dict[str, str], generation_prompt: bool) -> str:
-        neutral = [{**m, "content": self._neutral(m["content"], marks)} for m in messages]
+        # An episode's next turn begins with the conversation just rendered: its text is kept.
+        key = (generation_prompt, tuple((m["role"], self._neutral(m["content"], marks)) for m in messages))
+        if key not in self._texts:
+            if len(self._texts) >= _TEXTS_KEPT:
+                self._texts.clear()
+            self._texts[key] = self._template([{"role": role, "content": content} for role, content in key[1]], generation_prompt)
+        return self._texts[key]
+
+    def _template(self, neutral: list[dict], generation_prompt: bool) -> str:
         return self.tokenizer.apply_chat_template(
             neutral, tokenize=False, add_generation_prompt=generation_prompt, **self._options
         )

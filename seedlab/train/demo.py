@@ -71,7 +71,7 @@ class Demo:
 
     out: Path
     quick: bool
-    say: Callable[[str], None] = print
+    say: Callable[[str], None] = lambda text: print(text, flush=True)
     processes: int = 2
     overrides: dict | None = None
     timings: dict[str, float] = field(default_factory=dict)
