@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from seedlab.store.errors import RunError
-from seedlab.store.files import NUMBER, SCHEMA_VERSION, read_versioned, sync_folder, write_folder, write_text
+from seedlab.store.files import NUMBER, SCHEMA_VERSION, read_versioned, sweep_partials, sync_folder, write_folder, write_text
 
 COMPLETE = "COMPLETE"  # names every file with its size; written last
 
@@ -97,6 +97,7 @@ def _complete(run: Path) -> dict[int, Path]:
 
 def _sweep(root: Path) -> None:
     """Remove what killed saves left: `.tmp-` is never complete, `.old-` has had its successor (or gets its name back)."""
+    sweep_partials(root)
     for stale in root.glob(".tmp-*"):
         shutil.rmtree(stale)
     for old in root.glob(".old-*"):

@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from seedlab.store.errors import RunError
+from seedlab.store.process import process_start
 
 SCHEMA_VERSION = 1
 NUMBER = re.compile(r"\d{6,}")  # names of the folders that belong to an update
@@ -81,6 +82,14 @@ def write_text(path: Path, text: str) -> None:
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise disk_error(path, error) from error
+
+
+def sweep_partials(folder: Path) -> None:
+    """Remove what killed processes left of `write_text`; a living process may still be at its own."""
+    for partial in folder.glob(".*.tmp"):
+        writer = re.fullmatch(r"\..*\.(\d+)-\d+\.tmp", partial.name)
+        if writer and process_start(int(writer[1])) is None:
+            partial.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

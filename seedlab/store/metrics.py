@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 METRICS: dict[str, tuple[str, str]] = {
     "rollout/return": ("reward", "mean return R of the update's trajectories"),
     "rollout/success": ("share", "successful trajectories (micro)"),
@@ -74,4 +76,6 @@ def describe(name: str) -> tuple[str, str]:
     for prefix, entry in PREFIXES.items():
         if name.startswith(prefix):
             return entry
-    raise KeyError(f"metric {name!r} is not registered; add it with unit and sentence to seedlab/store/metrics.py")
+    near = difflib.get_close_matches(name, METRICS, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise KeyError(f"metric {name!r} is not registered{hint}; add it with unit and sentence to seedlab/store/metrics.py")

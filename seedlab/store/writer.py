@@ -19,7 +19,7 @@ from seedlab.config.presets import to_json
 from seedlab.config.schema import Config
 from seedlab.store.errors import RunError
 from seedlab.store.files import (
-    NUMBER, SCHEMA_VERSION, append_line, disk_error, read_json, repair_lines, tail_rows, write_folder, write_json, write_lines, write_text,
+    NUMBER, SCHEMA_VERSION, append_line, disk_error, read_json, repair_lines, sweep_partials, tail_rows, write_folder, write_json, write_lines, write_text,
 )  # fmt: skip
 from seedlab.store.metrics import describe
 from seedlab.store.status import ENDED, HEARTBEAT_S, StatusWriter
@@ -60,6 +60,7 @@ class RunWriter:
         except OSError as error:
             raise disk_error(path, error) from error
         writer = cls(path, _lock_folder(path))
+        sweep_partials(path)
         write_text(stored, text)
         for name in ("metrics.jsonl", "events.jsonl"):
             cut = repair_lines(path / name)
@@ -83,8 +84,10 @@ class RunWriter:
         """state: succeeded | failed | cancelled | interrupted.  The folder is free for another writer afterwards."""
         if state not in ENDED:
             raise ValueError(f"{state!r} is no final state; use one of {', '.join(ENDED)}")
-        self._started().close(state=state, exit_code=exit_code, error=error, ended=time.time())
-        self.release()
+        try:
+            self._started().close(state=state, exit_code=exit_code, error=error, ended=time.time())
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Stop the heartbeat and let go of the folder, without a last word: a reader then finds the run lost."""
