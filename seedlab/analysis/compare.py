@@ -1,0 +1,204 @@
+"""What a comparison of arms shows, in plain words that never say more than the numbers do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from seedlab.analysis.frames import MEASURES, Arm, evaluation_frame, scores
+from seedlab.analysis.statistics import Interval, mean_interval, paired_difference
+from seedlab.config.diff import values_of
+
+MEASURE_NAMES = {"success_macro": "macro", "success_micro": "micro"}
+# Keys that follow from others or name the run; they differ by design.
+OWN_KEYS = ("seed",)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """`arm` minus `baseline` on one panel and measure, paired by seed."""
+
+    arm: str
+    baseline: str
+    panel: str
+    measure: str
+    difference: Interval
+    by_seed: dict[int, float]
+
+
+def contrasts(evaluations: pd.DataFrame, arm: str, baseline: str) -> list[Contrast]:
+    """Every panel and measure that both arms have on at least one common seed."""
+    out = []
+    for panel in dict.fromkeys(evaluations["panel"]):
+        for measure in MEASURES:
+            a, b = scores(evaluations, arm, panel, measure), scores(evaluations, baseline, panel, measure)
+            common = {s: a[s] - b[s] for s in sorted(set(a) & set(b))}
+            if common:
+                out.append(Contrast(arm, baseline, panel, measure, paired_difference(a, b), common))
+    return out
+
+
+def find(arms: Sequence[Arm], role: str) -> Arm | None:
+    """The first arm with that role that has a run."""
+    return next((arm for arm in arms if arm.role == role and arm.runs), None)
+
+
+def main_pair(arms: Sequence[Arm]) -> tuple[Arm | None, Arm | None]:
+    """SEED and GRPO from the same start, which differ in the distillation term alone; either may be None."""
+    for start in ("sft", "base"):
+        seed, grpo = find(arms, f"seed-{start}"), find(arms, f"grpo-{start}")
+        if seed and grpo:
+            return seed, grpo
+    return find(arms, "seed-sft") or find(arms, "seed-base"), None
+
+
+def questions(arms: Sequence[Arm]) -> list[tuple[str, Arm, Arm]]:
+    """The comparisons that the arms allow: (what it isolates, arm, baseline)."""
+    seed, grpo = main_pair(arms)
+    base, sft, shuffled = find(arms, "grpo-base"), find(arms, "grpo-sft"), find(arms, "shuffled")
+    wanted = [
+        ("the distillation term alone", seed, grpo),
+        ("the whole method, both stages", seed, base if grpo is not base else None),
+        ("Stage 1 alone", sft, base),
+        ("own skills against shuffled ones", seed, shuffled),
+    ]
+    return [(what, a, b) for what, a, b in wanted if a is not None and b is not None]
+
+
+def verdict(arms: Sequence[Arm], *, quick: bool = False) -> list[str]:
+    """The first lines of a report: whether SEED did better than GRPO, and what speaks for the reason.
+
+    A difference counts only where its paired interval excludes 0 on every panel and in both measures.
+    """
+    if quick:
+        return [
+            "This is a quick run: it shows that every part works on this machine.",
+            "It is far too short, with one seed and small panels; it makes no claim on learning. Run it without --quick for a comparison.",
+        ]
+    evaluations = evaluation_frame(arms)
+    seed, grpo = main_pair(arms)
+    if seed is None or grpo is None:
+        missing = "SEED" if seed is None else "GRPO"
+        return [f"There is no verdict: no arm of {missing} that could be compared was given or could be read."]
+    found = contrasts(evaluations, seed.name, grpo.name)
+    if not found:
+        return [f"There is no verdict yet: {seed.name} and {grpo.name} have no evaluated seed in common."]
+    lines = [headline(found), *why(seed, grpo, arms, evaluations)]
+    return lines + agreement_of_panels(evaluations)
+
+
+def headline(found: Sequence[Contrast]) -> str:
+    """One sentence from all panels and measures of the main pair."""
+    arm, baseline = found[0].arm, found[0].baseline
+    pairs = min(c.difference.n for c in found)
+    listed = "; ".join(f"{c.panel} {MEASURE_NAMES[c.measure]} {show_interval(c.difference, signed=True)}" for c in found)
+    if pairs < 2:
+        return f"One common seed: {arm} minus {baseline} is {listed}. Without a second seed there is no interval, and nothing can be claimed."
+    above = [c for c in found if c.difference.excludes(0) and c.difference.estimate > 0]
+    below = [c for c in found if c.difference.excludes(0) and c.difference.estimate < 0]
+    tail = f"Differences paired over {pairs} seeds, with 95 % intervals: {listed}."
+    wide = " Three seeds make wide intervals: an interval that contains 0 does not show that the two are equal." if pairs <= 3 else ""
+    if len(above) == len(found):
+        return f"{arm} scored higher than {baseline} on every panel, macro and micro. {tail}"
+    if len(below) == len(found):
+        return f"{arm} does not beat {baseline} here; it scored lower on every panel, macro and micro. {tail}"
+    if above or below:
+        clear = ", ".join(f"{c.panel} {MEASURE_NAMES[c.measure]} ({'higher' if c in above else 'lower'})" for c in above + below)
+        return (
+            f"{arm} does not beat {baseline} consistently here: an interval excludes 0 only for {clear}, one of {len(found)} "
+            f"comparisons looked at, which chance alone can produce. {tail}{wide}"
+            if len(above + below) == 1
+            else f"{arm} does not beat {baseline} consistently here: intervals exclude 0 only for {clear}. {tail}{wide}"
+        )
+    return f"{arm} does not beat {baseline} here: every interval of the difference contains 0. {tail}{wide}"
+
+
+def why(seed: Arm, grpo: Arm, arms: Sequence[Arm], evaluations: pd.DataFrame) -> list[str]:
+    """What the runs' own numbers say about the distillation term; observations, not proofs.  Late: last quarter of updates."""
+    lines = []
+    small = _mean(seed.late_mean("opd/delta_abs_small"))
+    if not math.isnan(small):
+        lines.append(
+            f"The skill left {small:.0%} of the taught tokens almost as likely as before (|Δ| < 0.02 nats, late in training): "
+            "there the gate is one half and the term only raises the policy's own samples, failures included."
+        )
+    location, exact = _mean(seed.late_mean("analyzer/location")), _mean(seed.late_mean("analyzer/exact"))
+    if not math.isnan(exact):
+        lines.append(
+            f"Late in training {exact:.0%} of the policy's own skills say exactly what the scripted analyzer says, {location:.0%} name its location."
+        )
+    progress = _mean(seed.late_mean("signal/gate_progress_correlation"))
+    if not math.isnan(progress):
+        lines.append(f"The gate's correlation with real progress is {progress:+.2f} late in training (0 would mean that it does not know good steps).")
+    for metric, name in (("policy/entropy", "entropy"), ("policy/kl", "KL to the start")):
+        a, b = _mean(seed.late_mean(metric)), _mean(grpo.late_mean(metric))
+        if not (math.isnan(a) or math.isnan(b)):
+            lines.append(f"Late {name}: {seed.name} {a:.3f} nats, {grpo.name} {b:.3f}.")
+    shuffled = find(arms, "shuffled")
+    if shuffled is not None:
+        found = contrasts(evaluations, seed.name, shuffled.name)
+        if found:
+            listed = "; ".join(f"{c.panel} {MEASURE_NAMES[c.measure]} {show_interval(c.difference, signed=True)}" for c in found)
+            lines.append(f"Own minus shuffled skills, {found[0].difference.n} seed(s): {listed}. Only a clear difference would show that the skills' content matters.")
+    return lines
+
+
+def agreement_of_panels(evaluations: pd.DataFrame) -> list[str]:
+    """A warning for each panel that was not the same, or not decoded alike, in all runs."""
+    lines = []
+    for panel, part in evaluations.groupby("panel", sort=True):
+        if part["panel_hash"].nunique() > 1:
+            lines.append(f"Warning: panel {panel} is not the same list of tasks in all runs; its scores cannot be compared.")
+        if part["decoding"].map(lambda d: tuple(sorted(d.items()))).nunique() > 1:
+            lines.append(f"Warning: panel {panel} was decoded differently in different runs.")
+        if part["update"].nunique() > 1:
+            lines.append(f"Warning: panel {panel} was evaluated after different numbers of updates.")
+    return lines
+
+
+def differing_settings(arms: Sequence[Arm]) -> pd.DataFrame:
+    """Rows: settings on which the arms differ; columns: arms.  Differences within an arm (but the seed) show as `a | b`."""
+    values = {arm.name: [values_of(run.config) for run in arm.runs.values()] for arm in arms if arm.runs}
+    keys = dict.fromkeys(key for runs in values.values() for run in runs for key in run)
+    rows = {}
+    for key in keys:
+        shown = {name: " | ".join(dict.fromkeys(str(run.get(key, "—")) for run in runs)) for name, runs in values.items()}
+        if key not in OWN_KEYS and len({*shown.values()}) > 1 or (key not in OWN_KEYS and any(" | " in v for v in shown.values())):
+            rows[key] = shown
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(values))
+
+
+def show_interval(interval: Interval, *, signed: bool = False, digits: int = 3) -> str:
+    """`+0.012 [-0.034, +0.058]`, or the bare number where there is no interval."""
+    sign = "+" if signed else ""
+    if math.isnan(interval.estimate):
+        return "—"
+    text = f"{interval.estimate:{sign}.{digits}f}"
+    return f"{text} [{interval.low:{sign}.{digits}f}, {interval.high:{sign}.{digits}f}]" if interval.known else text
+
+
+def _mean(by_seed: dict[int, float]) -> float:
+    return mean_interval(by_seed.values()).estimate if by_seed else math.nan
+
+
+def comparison_text(arms: Sequence[Arm]) -> str:
+    """Verdict, scores and differing settings for a terminal."""
+    lines = verdict(arms)
+    lines += [f"not read: {arm.name}: {problem}" for arm in arms for problem in arm.problems]
+    evaluations = evaluation_frame(arms)
+    for panel in dict.fromkeys(evaluations["panel"]):
+        lines.append(f"\n{panel}")
+        for arm in arms:
+            for measure in MEASURES:
+                by_seed = scores(evaluations, arm.name, panel, measure)
+                if by_seed:
+                    singles = ", ".join(f"seed {s} {v:.3f}" for s, v in by_seed.items())
+                    lines.append(f"  {arm.name:28s} {MEASURE_NAMES[measure]}  {show_interval(mean_interval(by_seed.values())):24s} ({singles})")
+    differing = differing_settings(arms)
+    lines.append("\nsettings that differ" if len(differing) else "\nno setting differs but the seed")
+    for key, row in differing.iterrows():
+        lines.append(f"  {key}: " + "; ".join(f"{name} = {value}" for name, value in row.items()))
+    return "\n".join(lines)

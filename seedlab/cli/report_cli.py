@@ -1,0 +1,64 @@
+"""``report``, ``compare``, ``check``: what finished runs show, and whether they are sound."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_commands(subparsers) -> None:
+    report = subparsers.add_parser(
+        "report", help="write an offline HTML report of one or more runs",
+        description="Group runs into arms by method and start, and write one self-contained HTML page. A folder of runs stands for the runs in it.",
+        epilog="example: seedlab report runs/demo --out report.html",
+    )  # fmt: skip
+    report.add_argument("runs", metavar="RUN", nargs="+", help="run folders, or a folder of them")
+    report.add_argument("--out", metavar="FILE", required=True)
+    report.add_argument("--title", default="seedlab report")
+    report.add_argument("--quick", action="store_true", help="make no claim on learning")
+    report.set_defaults(run=run_report)
+
+    compare = subparsers.add_parser(
+        "compare", help="say how runs differ, in settings and outcome",
+        description="Print a verdict, the evaluation of each arm, and the settings in which the arms differ.",
+        epilog="example: seedlab compare runs/grpo-s0 runs/seed-s0",
+    )  # fmt: skip
+    compare.add_argument("runs", metavar="RUN", nargs="+", help="run folders, or a folder of them")
+    compare.set_defaults(run=run_compare)
+
+    check = subparsers.add_parser(
+        "check", help="check a run's records against the method",
+        description="Recompute what a run stored (gates, advantages, token ids, panels, …). Exit code 1 where a check fails.",
+        epilog="example: seedlab check runs/seed-s0",
+    )  # fmt: skip
+    check.add_argument("folder", metavar="RUN")
+    check.set_defaults(run=run_check)
+
+
+def run_report(args: argparse.Namespace) -> int:
+    from seedlab.analysis.frames import group_runs
+    from seedlab.views.report import write_report
+
+    arms = group_runs(args.runs)
+    out = write_report(arms, Path(args.out), title=args.title, quick=args.quick)
+    print(f"{out} ({out.stat().st_size / 1e6:.1f} MB): {', '.join(f'{name} ({len(paths)})' for name, paths in arms.items())}")
+    return 0
+
+
+def run_compare(args: argparse.Namespace) -> int:
+    from seedlab.analysis.compare import comparison_text
+    from seedlab.analysis.frames import group_runs, load_arms
+
+    print(comparison_text(load_arms(group_runs(args.runs))))
+    return 0
+
+
+def run_check(args: argparse.Namespace) -> int:
+    from seedlab.analysis.checks import check_run
+
+    results = check_run(args.folder)
+    for result in results:
+        print(f"{result.state:11s} {result.name}: {result.detail}")
+    failed = sum(r.state == "failed" for r in results)
+    print(f"{len(results)} checks, {failed} failed, {sum(r.state == 'not checked' for r in results)} not made")
+    return 1 if failed else 0

@@ -1,0 +1,171 @@
+"""Plotly figures of a comparison: one colour per arm, the same everywhere, legible without colour vision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from seedlab.analysis.frames import Arm
+from seedlab.analysis.statistics import mean_interval
+from seedlab.views.template import details, table, number
+
+# Okabe and Ito's palette, fixed per role; arms without a known role take the rest in order.
+ROLE_COLOURS = {
+    "grpo-base": "#0072B2", "grpo-sft": "#009E73", "seed-sft": "#D55E00", "seed-base": "#E69F00", "shuffled": "#CC79A7",
+}  # fmt: skip
+OTHER_COLOURS = ("#56B4E9", "#000000", "#8C6D31", "#7B61A8", "#F0E442")
+DASHES = {"grpo-base": "dash", "grpo-sft": "dot", "seed-sft": "solid", "seed-base": "solid", "shuffled": "dashdot"}
+
+# plotly 7 shows a button that uploads the chart unless it is told not to.
+CONFIG = {
+    "displaylogo": False, "showSendToCloud": False, "showLink": False, "plotlyServerURL": "", "responsive": True,
+    "modeBarButtonsToRemove": ["sendChartToCloud", "sendDataToCloud", "select2d", "lasso2d"],
+}  # fmt: skip
+
+
+def colours(arms: Sequence[Arm]) -> dict[str, str]:
+    """{arm name: colour}; the first arm of a role takes the role's colour."""
+    out: dict[str, str] = {}
+    for arm in arms:
+        wanted = ROLE_COLOURS.get(arm.role)
+        if wanted and wanted not in out.values():
+            out[arm.name] = wanted
+    spare = [c for c in (*OTHER_COLOURS, *ROLE_COLOURS.values()) if c not in out.values()]
+    for place, arm in enumerate(a for a in arms if a.name not in out):
+        out[arm.name] = spare[place % len(spare)]
+    return {arm.name: out[arm.name] for arm in arms}
+
+
+def translucent(colour: str, alpha: float) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"
+
+
+def smoothed(frame: pd.DataFrame, window: int) -> pd.DataFrame:
+    """Trailing mean over `window` updates; the first ones average over what there is."""
+    return frame.rolling(window, min_periods=1).mean()
+
+
+def curve_summary(curve: pd.DataFrame) -> pd.DataFrame:
+    """[updates] mean, low, high and n over the seeds that have the update (t interval)."""
+    rows = {}
+    for update, values in curve.iterrows():
+        i = mean_interval(values.dropna())
+        rows[update] = (i.estimate, i.low, i.high, i.n)
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "low", "high", "n"])
+
+
+def curves_figure(
+    arms: Sequence[Arm], metric: str, title: str, unit: str, *, window: int = 1, limits: tuple[float, float] | None = None
+) -> go.Figure | None:
+    """Mean over seeds with its interval band, single seeds as thin lines; None where no run has the metric."""
+    figure = go.Figure()
+    palette = colours(arms)
+    for arm in arms:
+        curve = smoothed(arm.curve(metric), window) if len(arm.curve(metric)) else pd.DataFrame()
+        if curve.empty:
+            continue
+        summary, colour = curve_summary(curve), palette[arm.name]
+        band = summary.dropna()
+        if len(band):
+            low, high = band["low"], band["high"]
+            if limits:
+                low, high = low.clip(*limits), high.clip(*limits)
+            figure.add_scatter(
+                x=[*band.index, *band.index[::-1]], y=[*high, *low[::-1]], fill="toself", fillcolor=translucent(colour, 0.13),
+                line={"width": 0}, hoverinfo="skip", showlegend=False, legendgroup=arm.name,
+            )
+        if curve.shape[1] > 1:
+            for seed in curve:
+                figure.add_scatter(
+                    x=list(curve.index), y=_plain(curve[seed]), mode="lines", line={"width": 0.8, "color": translucent(colour, 0.55)},
+                    name=f"{arm.name}, seed {seed}", showlegend=False, legendgroup=arm.name,
+                )
+        figure.add_scatter(
+            x=list(summary.index), y=_plain(summary["mean"]), mode="lines+markers" if len(summary) < 4 else "lines", name=arm.name,
+            legendgroup=arm.name, line={"width": 2.6, "color": colour, "dash": DASHES.get(arm.role, "solid")},
+        )
+    if not figure.data:
+        return None
+    note = f", trailing mean over {window} updates" if window > 1 else ""
+    figure.update_layout(**_layout(title + note, "update", unit))
+    if limits:
+        figure.update_yaxes(range=list(limits))
+    return figure
+
+
+def histogram_figure(groups: Mapping[str, np.ndarray], title: str, axis: str, edges: np.ndarray, palette: Mapping[str, str]) -> go.Figure:
+    """Shares of each group in fixed bins, drawn as steps, so that groups of different sizes compare."""
+    figure = go.Figure()
+    for name, values in groups.items():
+        shares = bin_shares(values, edges)
+        figure.add_scatter(
+            x=_plain(edges), y=_plain([*shares, shares[-1]]), mode="lines", line={"shape": "hv", "width": 2, "color": palette[name]},
+            fill="tozeroy", fillcolor=translucent(palette[name], 0.10), name=name,
+        )
+    figure.update_layout(**_layout(title, axis, "share of tokens"))
+    return figure
+
+
+def bin_shares(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Share of the values in each bin; what lies outside counts in the outermost bins."""
+    clipped = np.clip(np.asarray(values, dtype=float), edges[0], edges[-1])
+    counts = np.histogram(clipped, bins=edges)[0]
+    return counts / max(1, len(clipped))
+
+
+def cost_figure(costs: Mapping[str, Mapping[str, float]], phases: Sequence[str]) -> go.Figure:
+    """Stacked seconds per update: one bar per arm, one colour per phase."""
+    palette = ("#0072B2", "#D55E00", "#CC79A7", "#56B4E9", "#009E73", "#F0E442", "#999999")
+    figure = go.Figure()
+    for phase, colour in zip(phases, palette):
+        figure.add_bar(y=list(costs), x=[cost.get(phase, 0.0) for cost in costs.values()], name=phase, orientation="h", marker={"color": colour})
+    figure.update_layout(**_layout("Seconds per update by phase", "seconds", "") | {"barmode": "stack", "height": 150 + 60 * len(costs)})
+    return figure
+
+
+def _layout(title: str, x: str, y: str) -> dict:
+    return {
+        "title": {"text": title, "font": {"size": 15}}, "template": "plotly_white", "height": 380,
+        "margin": {"l": 60, "r": 20, "t": 48, "b": 48}, "legend": {"orientation": "h", "y": -0.18},
+        "xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}, "hovermode": "closest",
+    }  # fmt: skip
+
+
+def _plain(values) -> list[float | None]:
+    """JSON has no NaN."""
+    return [float(v) if np.isfinite(v) else None for v in values]
+
+
+def figure_html(figure: go.Figure, name: str, fallback: str, *, summary: str = "The numbers") -> str:
+    """A place for the figure, the call that draws it, and its numbers as a table that needs no script."""
+    # Escaping "<" keeps a hostile name from closing the script element.
+    spec = json.dumps(figure.to_plotly_json(), default=_encode).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    height = figure.layout.height or 380
+    return (
+        f'<div class="figure" id="{name}" style="min-height:{height}px"></div>'
+        f"<script>(function(){{var f={spec};Plotly.newPlot({json.dumps(name)},f.data,f.layout,{json.dumps(CONFIG)})}})()</script>"
+        + details(summary, fallback)
+    )
+
+
+def _encode(value):
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"cannot write {type(value).__name__} into a figure")
+
+
+def curves_table(arms: Sequence[Arm], metric: str, window: int = 1) -> str:
+    """Mean over seeds (and the number of seeds) per update and arm."""
+    found = {arm.name: curve_summary(smoothed(arm.curve(metric), window)) for arm in arms if len(arm.curve(metric))}
+    updates = sorted({u for frame in found.values() for u in frame.index})
+    rows = [
+        [u, *(f"{number(f.loc[u, 'mean'])} ({int(f.loc[u, 'n'])})" if u in f.index else "—" for f in found.values())] for u in updates
+    ]
+    return table(["update", *(f"{name} (seeds)" for name in found)], rows, numbers=range(len(found) + 1))

@@ -1,0 +1,100 @@
+"""Pieces of a self-contained page: everything escaped, nothing fetched."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+
+# The browser itself then refuses every request, whatever the page holds.
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+STYLE = """
+:root{--ink:#1d2430;--soft:#5b6575;--line:#d9dee6;--wash:#f5f7fa}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:1180px;padding:28px 24px 80px;font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;color:var(--ink);background:#fff}
+h1{font-size:27px;margin:0 0 4px}h2{font-size:20px;margin:44px 0 8px;padding-top:14px;border-top:1px solid var(--line)}h3{font-size:16px;margin:22px 0 6px}
+p{max-width:86ch;margin:8px 0}.soft{color:var(--soft)}
+.verdict{background:#fff8e6;border-left:5px solid #e69f00;padding:10px 18px;margin:18px 0}.verdict p:first-child{font-weight:600}
+.empty{background:var(--wash);border-left:4px solid #9aa5b4;padding:8px 14px;color:var(--soft)}
+.warn{background:#fdeeea;border-left:4px solid #d55e00;padding:8px 14px}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px;margin:8px 0 14px}
+th,td{border-bottom:1px solid var(--line);padding:4px 10px;text-align:left;vertical-align:top;overflow-wrap:anywhere}
+th{background:var(--wash);font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+tr.sub td{color:var(--soft)}details{margin:4px 0 14px}summary{cursor:pointer;color:var(--soft);font-size:13px}
+.figure{min-height:380px}nav{font-size:13px;margin:10px 0}nav a{margin-right:14px;white-space:nowrap;color:#0072b2}
+.swatch{display:inline-block;width:11px;height:11px;border-radius:2px;margin-right:6px}
+.columns{display:grid;grid-template-columns:minmax(0,2.4fr) minmax(240px,1fr);gap:22px}
+.skill{border:1px solid var(--line);border-radius:6px;padding:10px 14px;background:var(--wash);align-self:start;position:sticky;top:12px;overflow-wrap:anywhere}
+.turn{margin:0 0 10px}.turn .seen{color:var(--soft);font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere}
+.tokens{font:13px/2 ui-monospace,"DejaVu Sans Mono",monospace;white-space:pre-wrap;overflow-wrap:anywhere}
+.t{padding:2px 0;border-radius:2px}
+#show-gate:checked~.columns .t{background:var(--g)}#show-delta:checked~.columns .t{background:var(--d)}
+.scale{display:inline-block;width:190px;height:12px;vertical-align:middle;border:1px solid var(--line);margin:0 8px}
+@media(max-width:800px){.columns{grid-template-columns:1fr}}
+"""
+
+
+def escape(text: object) -> str:
+    """Safe inside an element and inside a quoted attribute."""
+    return html.escape(str(text), quote=True)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number for a cell; an em dash where it is undefined."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "—"
+    return f"{value:.{digits}f}"
+
+
+def paragraph(text: object, kind: str = "") -> str:
+    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+
+
+def empty(text: object) -> str:
+    """What stands where there is nothing to show, and why."""
+    return paragraph(text, "empty")
+
+
+class Raw(str):
+    """HTML made by this package, put into a table cell as it is."""
+
+
+def table(headers: Sequence[object], rows: Iterable[Sequence[object]], *, numbers: Iterable[int] = (), soft: Iterable[int] = ()) -> str:
+    """Cells are escaped unless they are Raw; `numbers` are columns aligned right, `soft` rows shown paler."""
+    right, pale = set(numbers), set(soft)
+
+    def cell(tag: str, column: int, value: object) -> str:
+        kind = ' class="n"' if column in right else ""
+        return f"<{tag}{kind}>{value if isinstance(value, Raw) else escape(value)}</{tag}>"
+
+    head = "".join(cell("th", i, h) for i, h in enumerate(headers))
+    body = "".join(
+        f"<tr{' class=sub' if r in pale else ''}>" + "".join(cell("td", i, v) for i, v in enumerate(row)) + "</tr>" for r, row in enumerate(rows)
+    )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def details(summary: str, content: str) -> str:
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
+
+
+def section(name: str, title: str, *parts: str) -> str:
+    return f'<section id="{escape(name)}"><h2>{escape(title)}</h2>{"".join(parts)}</section>'
+
+
+def page(title: str, lead: str, sections: Sequence[tuple[str, str, str]], script: str = "") -> str:
+    """The whole document; `sections` are (name, title, HTML).  `script` is inlined once, before the sections' own."""
+    links = "".join(f'<a href="#{escape(name)}">{escape(heading)}</a>' for name, heading, _ in sections)
+    body = "".join(section(name, heading, content) for name, heading, content in sections)
+    code = f"<script>{script}</script>" if script else ""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style>{code}</head><body>"
+        f"<h1>{escape(title)}</h1>{lead}<nav>{links}</nav>{body}</body></html>\n"
+    )
