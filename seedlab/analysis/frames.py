@@ -11,7 +11,9 @@ import pandas as pd
 from seedlab.config.presets import config_hash
 from seedlab.config.schema import Config
 from seedlab.store.errors import RunError
+from seedlab.store.files import read_versioned
 from seedlab.store.reader import Run, open_run
+from seedlab.store.writer import DONE
 
 PHASES = ("rollout", "analyzer", "teacher", "reference", "student", "diagnostics", "store")
 MEASURES = ("success_macro", "success_micro")
@@ -138,6 +140,11 @@ def scores(evaluations: pd.DataFrame, arm: str, panel: str, measure: str) -> dic
     """By seed: an arm's score on a panel; seeds without a defined score are absent."""
     part = evaluations[(evaluations["arm"] == arm) & (evaluations["panel"] == panel)]
     return {int(s): float(v) for s, v in zip(part["seed"], part[measure]) if v == v}
+
+
+def token_updates(run: Run) -> list[int]:
+    """Updates whose tokens are stored."""
+    return [u for u in run.updates if "tokens" in read_versioned(run.path / "updates" / f"{u:06d}" / DONE)["rows"]]
 
 
 def cost_table(arm: Arm) -> dict[str, float]:

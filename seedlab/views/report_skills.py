@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 
 from seedlab.analysis.compare import MEASURE_NAMES, contrasts, find, show_interval
-from seedlab.analysis.frames import Arm, evaluation_frame
+from seedlab.analysis.frames import Arm, evaluation_frame, token_updates
 from seedlab.analysis.statistics import mean_interval
 from seedlab.store.errors import RunError
 from seedlab.store.metrics import describe
-from seedlab.store.reader import Run
 from seedlab.views.figures import bin_shares, curves_figure, curves_table, figure_html, histogram_figure
 from seedlab.views.template import empty, number, paragraph, table
 from seedlab.views.token_heatmap import choose_trajectory, heatmap
@@ -28,11 +27,6 @@ def skill_arm(arms: Sequence[Arm]) -> Arm | None:
     """The SEED arm; without one, any arm whose runs have a distillation term."""
     found = find(arms, "seed-sft") or find(arms, "seed-base") or find(arms, "shuffled")
     return found or next((a for a in arms if a.runs and a.config.objective.opd_coef != 0), None)
-
-
-def token_updates(run: Run) -> list[int]:
-    """Updates whose tokens are stored."""
-    return [u for u in run.updates if (run.path / "updates" / f"{u:06d}" / "tokens.parquet").exists()]
 
 
 def gate(arms: Sequence[Arm]) -> str:

@@ -1,0 +1,289 @@
+"""`seedlab check`: recompute from a run's records what the method says they must be.
+
+Each check answers passed, failed (with the place) or not checked (with the reason); none of them needs the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from seedlab.analysis.check_records import (
+    ADVANTAGE_TOLERANCE, GATE_TOLERANCE, REPLAY_TOLERANCE, expected_advantages, expected_gate, leaked_skills, token_mismatch,
+)  # fmt: skip
+from seedlab.analysis.frames import token_updates
+from seedlab.store.errors import RunError
+from seedlab.store.reader import Run, open_run
+
+PASSED, FAILED, NOT_CHECKED = "passed", "failed", "not checked"
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    name: str
+    state: str  # passed | failed | not checked
+    detail: str
+
+
+class _Broken(Exception):
+    """A check found something wrong; its text says what and where."""
+
+
+class _Skipped(Exception):
+    """A check could not be made; its text says why."""
+
+
+def check_run(path: str | Path) -> list[CheckResult]:
+    """All checks on a run folder.  Raises RunError where the folder is no run."""
+    run = open_run(path)
+    results = []
+    for name, check in CHECKS.items():
+        try:
+            results.append(CheckResult(name, PASSED, check(run)))
+        except _Broken as error:
+            results.append(CheckResult(name, FAILED, str(error)))
+        except _Skipped as error:
+            results.append(CheckResult(name, NOT_CHECKED, str(error)))
+        except RunError as error:
+            # A file that cannot be read is a finding, and must not keep the other checks from running.
+            results.append(CheckResult(name, FAILED, str(error)))
+    return results
+
+
+def _readable(run: Run) -> str:
+    problems = run.problems()
+    if problems:
+        raise _Broken("; ".join(problems))
+    return f"{len(run.updates)} updates, {len(run.metrics)} rows of metrics"
+
+
+def _finite(run: Run) -> str:
+    metrics = run.metrics
+    names = [n for n in metrics if "/" in n]
+    infinite = [(n, int(u)) for n in names for u, v in zip(metrics["update"], metrics[n]) if np.isinf(v)]
+    if infinite:
+        raise _Broken(", ".join(f"{n} is infinite at update {u}" for n, u in infinite[:5]))
+    if not names:
+        raise _Skipped("the run has no update yet")
+    return f"{len(names)} metrics over {len(metrics)} updates"
+
+
+def _opd_gradient(run: Run) -> str:
+    cfg = run.config
+    if cfg.objective.opd_coef == 0:
+        raise _Skipped("the method has no distillation term (objective.opd_coef=0)")
+    metrics, every = run.metrics, cfg.stage2.log_gradient_terms_every
+    if not every:
+        raise _Skipped("gradient norms were not measured (stage2.log_gradient_terms_every=0)")
+    due = metrics[metrics["update"] % every == 0]
+    if due.empty:
+        raise _Skipped("no update with measured gradient norms yet")
+    if "optim/grad_norm_opd" not in due or due["optim/grad_norm_opd"].isna().any():
+        raise _Broken(f"optim/grad_norm_opd is missing or undefined at an update that measures it (every {every})")
+    if not np.isfinite(due["optim/grad_norm_opd"]).all():
+        raise _Broken("optim/grad_norm_opd is infinite")
+    # Only the first minibatch is measured; it may hold no row with a skill, so a zero counts where it must not be one.
+    taught = {u: _taught_first(run, int(u)) for u in due["update"]}
+    zero = [int(u) for u, norm in zip(due["update"], due["optim/grad_norm_opd"]) if norm == 0 and taught[u]]
+    if zero:
+        raise _Broken(f"optim/grad_norm_opd is 0 at updates {zero} although their first minibatch has tokens with a teacher")
+    sure = sum(norm > 0 for norm in due["optim/grad_norm_opd"])
+    if not sure:
+        raise _Skipped("no measured minibatch had a token with a teacher: no skill was usable there, or tokens were not stored")
+    return f"non-zero and finite at {sure} of {len(due)} measured updates (the others had no token with a teacher)"
+
+
+def _taught_first(run: Run, update: int) -> bool:
+    """Whether the first minibatch has a token with a teacher, as far as stored tokens can tell."""
+    if update not in token_updates(run):
+        return False
+    tokens = run.tokens(update=update)
+    return bool((tokens["mask_opd"] & (tokens["minibatch"] == 0)).any())
+
+
+def _each_tokens(run: Run) -> Iterator[tuple[int, pd.DataFrame]]:
+    stored = token_updates(run)
+    if not stored:
+        raise _Skipped(f"no tokens are stored (store.tokens={run.config.store.tokens})")
+    for update in stored:
+        yield update, run.tokens(update=update)
+
+
+def _gate(run: Run) -> str:
+    count = 0
+    for update, tokens in _each_tokens(run):
+        taught, other = tokens[tokens["mask_opd"]], tokens[~tokens["mask_opd"]]
+        if other["gate"].notna().any() or other["delta"].notna().any():
+            raise _Broken(f"update {update}: tokens without a teacher have a gate")
+        gap_delta = (taught["delta"] - (taught["logp_teacher"] - taught["logp_student"])).abs()
+        gap_gate = (taught["gate"].astype(float) - expected_gate(taught["delta"], run.config.objective.beta)).abs()
+        # A comparison with NaN is false, so that an undefined gate fails here too.
+        wrong = ~((gap_delta <= GATE_TOLERANCE) & (gap_gate <= GATE_TOLERANCE))
+        if wrong.any():
+            row = taught[wrong].iloc[0]
+            raise _Broken(
+                f"update {update}: {int(wrong.sum())} of {len(taught)} gates are not sigmoid({run.config.objective.beta:g} Δ); first in "
+                f"{row['trajectory']} step {row['step']} position {row['position']}: Δ {row['delta']:.6f}, gate {row['gate']:.6f}"
+            )
+        count += len(taught)
+    if not count:
+        raise _Skipped("no stored token has a teacher")
+    return f"{count} tokens, within {GATE_TOLERANCE:g}"
+
+
+def _delta(run: Run) -> str:
+    largest, count = 0.0, 0
+    for _, tokens in _each_tokens(run):
+        delta = tokens.loc[tokens["mask_opd"], "delta"].abs()
+        largest, count = max(largest, float(delta.max()) if len(delta) else 0.0), count + len(delta)
+    if not count:
+        raise _Skipped("no stored token has a teacher")
+    if run.config.objective.skill_from == "empty":
+        if largest > REPLAY_TOLERANCE:
+            raise _Broken(f"the empty skill changes nothing, so that Δ must be 0, but |Δ| reaches {largest:.4g}")
+        return "the skill is empty, and Δ is 0 throughout"
+    if largest == 0.0:
+        raise _Broken(f"Δ is exactly 0 on all {count} tokens: the teacher's context is not read")
+    return f"|Δ| reaches {largest:.3f} nats over {count} tokens"
+
+
+def _advantages(run: Run) -> str:
+    count = ties = 0
+    for update in run.updates:
+        played, steps = run.trajectories(update), run.steps(update)
+        expected = expected_advantages(played, steps, run.config.objective)
+        gap = np.abs(played["advantage"].to_numpy() - expected.advantage)
+        wrong = ~(gap <= ADVANTAGE_TOLERANCE * np.maximum(1.0, np.abs(expected.advantage)))
+        if wrong.any():
+            row = played[wrong].iloc[0]
+            raise _Broken(f"update {update}: advantage of {row['id']} is {row['advantage']:.6f}, its group's returns give {expected.advantage[wrong][0]:.6f}")
+        if (played["tied"].to_numpy() != expected.tied).any():
+            raise _Broken(f"update {update}: `tied` is wrong for {played['id'][played['tied'].to_numpy() != expected.tied].iloc[0]}")
+        moved = expected.tied & (played["advantage"].to_numpy() != 0)
+        if moved.any():
+            raise _Broken(f"update {update}: the group of {played['id'][moved].iloc[0]} is tied, but its advantage is not exactly 0")
+        count, ties = count + len(played), ties + int(expected.tied.sum())
+    if not count:
+        raise _Skipped("the run has no complete update yet")
+    return f"{count} trajectories, {ties} of them in tied groups with exactly 0"
+
+
+def _rollout_log_probs(run: Run) -> str:
+    if run.config.model.dtype != "float32":
+        raise _Skipped(f"sampler and trainer agree only in float32; this run has model.dtype={run.config.model.dtype}")
+    largest, count = 0.0, 0
+    for update, tokens in _each_tokens(run):
+        first = tokens[(tokens["minibatch"] == 0) & tokens["mask_policy"]]
+        gap = (first["logp_rollout"] - first["logp_student"]).abs()
+        if not (gap <= REPLAY_TOLERANCE).all():
+            row = first.loc[gap.fillna(np.inf).idxmax()]
+            raise _Broken(f"update {update}: log-prob {row['logp_rollout']:.5f} when sampled, {row['logp_student']:.5f} when scored, in {row['trajectory']} step {row['step']} position {row['position']}")
+        largest, count = max(largest, float(gap.max()) if len(gap) else 0.0), count + len(first)
+    return f"{count} tokens of first minibatches, largest gap {largest:.2g} nats"
+
+
+def _token_ids(run: Run) -> str:
+    count = 0
+    for update, tokens in _each_tokens(run):
+        problem = token_mismatch(tokens, run.steps(update), run.trajectories(update))
+        if problem:
+            raise _Broken(f"update {update}: {problem}")
+        count += len(tokens)
+    return f"{count} tokens are exactly the sampled ids, in order, with the sampler's log-probs"
+
+
+def _no_leaks(run: Run) -> str:
+    file = run.path / "checkpoints" / "reference" / "tokenizer.json"
+    if not file.exists():
+        raise _Skipped(f"{file} is not there, so that skills cannot be turned into ids")
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(file))
+    skills = prompts = told = short = 0
+    for update in run.updates:
+        written, played, steps = run.skills(update), run.trajectories(update), run.steps(update)
+        on_purpose = set(played.loc[played["prompt_skill"] != "", "id"])
+        told += len(on_purpose)
+        texts = sorted(set(written.loc[written["accepted"], "text"]))
+        found = leaked_skills(texts, steps[~steps["trajectory"].isin(on_purpose)], tokenizer)
+        if found.leaks:
+            text, trajectory, step = found.leaks[0]
+            raise _Broken(f"update {update}: the prompt of {trajectory} step {step} contains the skill {text!r}")
+        skills, prompts, short = skills + found.searched, prompts + len(steps), short + found.too_short
+    if not skills:
+        raise _Skipped("the run has no accepted skill that is long enough to look for")
+    left_out = f"; {told} trajectories were given a skill on purpose and left out" if told else ""
+    left_out += f"; {short} skills are too short to look for" if short else ""
+    return f"{skills} skill texts in {prompts} prompts{left_out}"
+
+
+def _panels(run: Run) -> str:
+    panels = _panel_tasks(run)
+    names = list(panels)
+    for i, a in enumerate(names):
+        if len(set(panels[a])) != len(panels[a]):
+            raise _Broken(f"panel {a} lists a task twice")
+        for b in names[i + 1 :]:
+            common = set(panels[a]) & set(panels[b])
+            if common:
+                raise _Broken(f"panels {a} and {b} share {len(common)} tasks, for example {min(common)}")
+    train = set(panels.get("train", ()))
+    for update in run.updates if train else ():
+        foreign = set(run.trajectories(update)["task"]) - train
+        if foreign:
+            raise _Broken(f"update {update} was played on {min(foreign)}, which is not in the train panel")
+    return ", ".join(f"{name} {len(tasks)}" for name, tasks in panels.items())
+
+
+def _panel_tasks(run: Run) -> dict[str, list[str]]:
+    if not (run.path / "manifest.json").exists():
+        raise _Skipped("the run has no manifest yet")
+    panels = run.manifest.get("panel_tasks")
+    if not panels:
+        raise _Skipped("the manifest has no panel_tasks")
+    return panels
+
+
+def _evaluated_once(run: Run) -> str:
+    evaluations = run.evaluations
+    if evaluations.empty:
+        raise _Skipped("the run has not been evaluated")
+    panels, samples = _panel_tasks(run), run.config.evaluation.samples_per_task
+    done = []
+    for update in sorted(set(evaluations["update"])):
+        episodes = run.episodes(update)
+        summaries = evaluations[evaluations["update"] == update].set_index("panel")
+        for name in run.config.evaluation.panels:
+            counts = episodes.loc[episodes["panel"] == name, "task"].value_counts()
+            missing, foreign = set(panels[name]) - set(counts.index), set(counts.index) - set(panels[name])
+            often = counts[counts != samples]
+            for problem, tasks in (("was not evaluated", missing), ("is not in the panel", foreign), (f"was not evaluated {samples} time(s)", set(often.index))):
+                if tasks:
+                    raise _Broken(f"update {update}, panel {name}: {min(tasks)} {problem} ({len(tasks)} such tasks)")
+            stored = run.manifest.get("panels", {}).get(name, {}).get("hash")
+            if name not in summaries.index or (stored and summaries.loc[name, "panel_hash"] != stored):
+                raise _Broken(f"update {update}: the summary of panel {name} is missing or has another panel hash than the manifest")
+            won = episodes[(episodes["panel"] == name) & (episodes["infra_failure"] == "")]["success"].mean()
+            if len(counts) and abs(won - summaries.loc[name, "success_micro"]) > 1e-9:
+                raise _Broken(f"update {update}, panel {name}: the episodes give micro success {won:.4f}, the summary says {summaries.loc[name, 'success_micro']:.4f}")
+            done.append(f"{name} {len(counts)}")
+    return ", ".join(done) + f" tasks, each {samples} time(s)"
+
+
+CHECKS: dict[str, Callable[[Run], str]] = {
+    "every file can be read": _readable,
+    "no metric is infinite": _finite,
+    "OPD gradient": _opd_gradient,
+    "gate = sigmoid(beta Δ)": _gate,
+    "skills change log-probs": _delta,
+    "advantages": _advantages,
+    "sampled = scored log-probs": _rollout_log_probs,
+    "token ids as sampled": _token_ids,
+    "no skill in a rollout prompt": _no_leaks,
+    "panels are disjoint": _panels,
+    "every panel task evaluated once": _evaluated_once,
+}
