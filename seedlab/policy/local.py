@@ -178,7 +178,8 @@ def sample(logits_RV: torch.Tensor, temperature_R: torch.Tensor, uniform_R: torc
     scale = torch.where(greedy_R, torch.ones_like(temperature_R), temperature_R)
     logp_RV = torch.log_softmax(logits / scale[:, None], dim=-1)
     p_RV = logp_RV.exp()
-    entropy_R = -(p_RV * logp_RV).sum(-1)
+    # A token that is masked to -inf adds 0 to the entropy, not 0 * inf.
+    entropy_R = -(p_RV * logp_RV.clamp(min=torch.finfo(logp_RV.dtype).min)).sum(-1)
     cumulative = p_RV.double().cumsum(-1)
     # Scale by the total, which rounding leaves a little off 1, so that the last token with mass is never passed over.
     target = uniform_R * cumulative[:, -1]

@@ -30,7 +30,9 @@ def _chunk(hidden_MD, targets_M, head, temperature, want_entropy):
         logits = logits / temperature
     logp_MV = torch.log_softmax(logits, dim=-1)
     logp_M = logp_MV.gather(1, targets_M[:, None])[:, 0]
-    entropy_M = -(logp_MV.exp() * logp_MV).sum(-1) if want_entropy else torch.zeros_like(logp_M)
+    # A token that is masked to -inf adds 0 to the entropy and its gradient, not 0 * inf.
+    finite_MV = logp_MV.clamp(min=torch.finfo(logp_MV.dtype).min)
+    entropy_M = -(logp_MV.exp() * finite_MV).sum(-1) if want_entropy else torch.zeros_like(logp_M)
     return logp_M, entropy_M
 
 
