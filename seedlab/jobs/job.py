@@ -12,7 +12,7 @@ from seedlab.jobs.record import JobError, JobRecord, read_record
 from seedlab.jobs.runner import cancel_requested
 from seedlab.store.files import SCHEMA_VERSION, read_versioned, write_json
 from seedlab.store.process import host
-from seedlab.store.status import LIVE, read_status
+from seedlab.store.status import ENDED, LIVE, read_status
 
 POLL_S = 0.1
 GRACE_S = 30.0
@@ -101,7 +101,12 @@ class Job:
         record = self.record
         if record.host != host():
             raise JobError(f"{self.path} runs on {record.host}; cancel it there")
-        if not group.members(record) and self.status()["state"] not in LIVE:
+        state = self.status()["state"]
+        if state in ENDED:
+            self.wait_gone(GRACE_S)  # the launcher may still be on its way out
+            group.end(record, grace_s=grace_s)
+            return self.status()
+        if state not in LIVE and not group.members(record):
             return self.status()
         write_json(self.path / "cancel.json", {"schema_version": SCHEMA_VERSION, "id": record.id, "time": time.time()})
         group.end(record, grace_s=grace_s)

@@ -100,7 +100,7 @@ time.sleep(60)
     parent = subprocess.Popen([sys.executable, "-c", code], env=env, start_new_session=True, stdout=subprocess.PIPE, text=True)
     assert parent.stdout.readline() == "submitted\n"
     job = attach(tmp_path / "a")
-    assert os.getsid(job.record.pid) != os.getsid(parent.pid)
+    assert os.getsid(job.record.pid) == os.getpgid(job.record.pid) == job.record.pid  # no terminal's and no kernel's session
     until(lambda: "up" in job.logs())
     os.killpg(parent.pid, signal.SIGKILL)  # as a kernel that is restarted, and everything in its group with it
     parent.wait()
@@ -154,6 +154,17 @@ def test_workers_end_with_their_parent(start, until):
     os.kill(engine, signal.SIGKILL)
     assert job.wait(10)["state"] == "failed"
     until(lambda: process_start(worker) != started)
+
+
+def test_a_command_that_just_ended_is_not_yet_lost(start, until):
+    job = start("a", SLEEP)
+    until(lambda: "up" in job.logs())
+    gone = subprocess.Popen([sys.executable, "-c", "pass"])
+    gone.wait()
+    write_json(job.path / "status.json", read_json(job.path / "status.json") | {"pid": gone.pid})
+    assert (job.status()["state"], job.status()["phase"], job.status()["error"]) == ("running", "ending", None)
+    os.kill(job.record.pid, signal.SIGKILL)
+    until(lambda: job.status()["state"] == "lost")
 
 
 def test_what_a_killed_launcher_left_is_ended_by_the_next_stop_or_start(start, until):

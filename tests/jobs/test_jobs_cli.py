@@ -1,4 +1,4 @@
-"""``seedlab jobs``, ``logs`` and ``cancel``."""
+"""``seedlab submit``, ``jobs``, ``logs`` and ``cancel``."""
 
 import argparse
 import io
@@ -67,7 +67,7 @@ def test_a_folder_that_is_no_job_is_an_error_for_the_user(tmp_path):
 def test_every_command_has_an_example():
     parser = build_parser(["seedlab.cli.jobs_cli"])
     (action,) = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    assert set(action.choices) == {"jobs", "logs", "cancel"}
+    assert set(action.choices) == {"submit", "jobs", "logs", "cancel"}
     assert all(sub.epilog.startswith("example: seedlab ") for sub in action.choices.values())
 
 

@@ -16,10 +16,12 @@ import pytest
 import seedlab
 from seedlab.config.presets import load_config
 from seedlab.store import RunError, open_run
+from seedlab.store.files import read_json, write_json
 from seedlab.store.frames import TOKEN_COLUMNS, skill_frame, step_frame, trajectory_frame
 from seedlab.store.metrics import METRICS
 from seedlab.store.process import alive, own_start, process_start
 from seedlab.store.schemas import TABLES
+from seedlab.store.status import StatusWriter, read_status
 from seedlab.store.writer import RunWriter
 
 DECODING = {"temperature": 0.0, "top_p": 1.0, "n": 1, "seed": 1000}
@@ -257,6 +259,22 @@ def test_a_full_disk_does_not_end_the_heartbeat(writer, monkeypatch, capfd):
         time.sleep(0.01)
     assert open_run(writer.path).status["done"] == 1
     assert capfd.readouterr().err.count("heartbeat: ") == 1
+
+
+def test_a_launcher_falls_silent_once_the_run_speaks_for_itself(tmp_path):
+    launcher = StatusWriter(tmp_path, "running", heartbeat_s=0.01, until_taken=True)
+    file = tmp_path / "status.json"
+    theirs = read_status(tmp_path) | {"pid": 1, "phase": "stage 2"}
+    launcher._thread.join(0.1)
+    assert launcher._thread.is_alive()  # nobody else has reported
+    for _ in range(100):  # a beat that is just under way may still come through once
+        write_json(file, theirs)
+        launcher._thread.join(0.05)
+        if not launcher._thread.is_alive():
+            break
+    assert not launcher._thread.is_alive()
+    write_json(file, theirs)
+    assert read_json(file)["phase"] == "stage 2"
 
 
 def test_a_process_is_known_by_pid_and_start():
