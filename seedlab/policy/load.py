@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
-
 from transformers.utils import logging as hf_logging
 
 from seedlab.config.schema import ModelConfig
@@ -19,6 +19,7 @@ from seedlab.policy.score import ScoreRow, forward_rows
 
 hf_logging.disable_progress_bar()  # ours says more, and a log stays readable
 
+TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -62,19 +63,27 @@ def load_policy(path: str | Path, cfg: ModelConfig, *, trainable: bool = False) 
     options = {"revision": cfg.revision} if cfg.revision and not local.exists() else {}
     if cfg.gguf_file:
         options["gguf_file"] = cfg.gguf_file
+    if local.is_dir() and not cfg.gguf_file and not any(list(local.glob(pattern)) for pattern in TOKENIZER_FILES):
+        # transformers would make an empty tokenizer of the model's kind.
+        raise UserError(f"{path} holds no tokenizer ({', '.join(TOKENIZER_FILES)}); copy it there from the model it belongs to")
     device = torch.device(cfg.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError("model.device=cuda, but torch sees no CUDA device; set model.device=cpu or run `seedlab doctor`")
     try:
         tokenizer = _tokenizer_class(local).from_pretrained(path, **options)
-        model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32 if trainable else DTYPES[cfg.dtype], attn_implementation=cfg.attention, **options
+        model, found = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32 if trainable else DTYPES[cfg.dtype], attn_implementation=cfg.attention,
+            output_loading_info=True, **options,
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"cannot load a policy from {path}: {error}\n"
             "Give a folder with config.json, weights and tokenizer files, or a hub id that this machine can reach."
         ) from error
+    if found["missing_keys"]:
+        # transformers only warns, and draws the missing ones at random.
+        names = ", ".join(sorted(found["missing_keys"])[:5])
+        raise UserError(f"the weights in {path} lack {len(found['missing_keys'])} parameters of {type(model).__name__}: {names}")
     model.to(device).eval()
     return wrap(model, tokenizer, cfg, trainable=trainable)
 
