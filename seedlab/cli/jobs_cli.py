@@ -1,4 +1,4 @@
-"""``seedlab jobs``, ``logs`` and ``cancel``: what runs in the background, what it says, and ending it."""
+"""``seedlab submit``, ``jobs``, ``logs`` and ``cancel``: start in the background, list, read, end."""
 
 from __future__ import annotations
 
@@ -6,12 +6,25 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 
-from seedlab.jobs import attach, find_run, jobs
+from seedlab.jobs import attach, find_run, jobs, submit_train
 from seedlab.store.status import ENDED
 
 
 def add_commands(subparsers) -> None:
+    submit = subparsers.add_parser(
+        "submit", help="train a preset in the background",
+        description="Train a preset in a process that outlives this terminal or notebook. The configuration is checked first; "
+        "the job runs a copy of the code as it is now. It waits in a queue while enough others run.",
+        epilog="example: seedlab submit tiny method=grpo seed=1 --out runs/grpo-1",
+    )  # fmt: skip
+    submit.add_argument("preset", metavar="PRESET", help="such as tiny; `seedlab config --list` shows all")
+    submit.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="dotted overrides; method=NAME chooses a method")
+    submit.add_argument("--out", metavar="DIR", help="run folder; default runs/PRESET-METHOD-sSEED")
+    submit.add_argument("--at-most", metavar="N", type=_positive, help="jobs at once; default: cores divided by a job's threads")
+    submit.set_defaults(run=run_submit)
+
     listing = subparsers.add_parser(
         "jobs", help="list runs with their state and progress",
         description="List all runs below a folder. A run whose process is gone without a word is `lost`: it can be resumed.",
@@ -43,10 +56,37 @@ def add_commands(subparsers) -> None:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    value = _count(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("it has to be at least 1")
     return value
+
+
+def run_submit(args: argparse.Namespace) -> int:
+    job = submit_train(args.preset, args.overrides, run_path=args.out or _default_out(args), slots=args.at_most)
+    folder = _shown(job.path)
+    print(f"{folder}: {job.status()['state']}, process {job.record.pid}\n  seedlab logs {folder} -f\n  seedlab cancel {folder}")
+    return 0
+
+
+def _default_out(args: argparse.Namespace) -> Path:
+    from seedlab.config.presets import load_config
+
+    cfg = load_config(args.preset, args.overrides)  # a wrong key is told before torch is loaded
+    from seedlab.train.run import default_out
+
+    return default_out(cfg)
+
+
+def _shown(path: Path) -> Path:
+    """Relative where it lies below the present folder: that is what one types next."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def run_jobs(args: argparse.Namespace) -> int:

@@ -22,6 +22,7 @@ COMMAND_MODULES: list[str] = [
     "seedlab.cli.doctor",
     "seedlab.cli.train_cli",
     "seedlab.cli.demo_cli",
+    "seedlab.cli.jobs_cli",
     "seedlab.cli.report_cli",
     "seedlab.theory.command",
 ]
