@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from seedlab.analysis.frames import MEASURES, Arm, evaluation_frame, scores
+from seedlab.analysis.frames import MEASURES, Arm, evaluation_frame, scores, starts_from_stage1
 from seedlab.analysis.statistics import Interval, mean_interval, paired_difference
 from seedlab.config.diff import values_of
 
@@ -47,12 +47,16 @@ def find(arms: Sequence[Arm], role: str) -> Arm | None:
 
 
 def main_pair(arms: Sequence[Arm]) -> tuple[Arm | None, Arm | None]:
-    """SEED and GRPO from the same start, which differ in the distillation term alone; either may be None."""
+    """SEED and GRPO from the same start, which differ in the distillation term alone; else whatever there is of each."""
     for start in ("sft", "base"):
         seed, grpo = find(arms, f"seed-{start}"), find(arms, f"grpo-{start}")
         if seed and grpo:
             return seed, grpo
-    return find(arms, "seed-sft") or find(arms, "seed-base"), None
+    return find(arms, "seed-sft") or find(arms, "seed-base"), find(arms, "grpo-sft") or find(arms, "grpo-base")
+
+
+def same_start(a: Arm, b: Arm) -> bool:
+    return starts_from_stage1(a.config) == starts_from_stage1(b.config)
 
 
 def questions(arms: Sequence[Arm]) -> list[tuple[str, Arm, Arm]]:
@@ -60,8 +64,8 @@ def questions(arms: Sequence[Arm]) -> list[tuple[str, Arm, Arm]]:
     seed, grpo = main_pair(arms)
     base, sft, shuffled = find(arms, "grpo-base"), find(arms, "grpo-sft"), find(arms, "shuffled")
     wanted = [
-        ("the distillation term alone", seed, grpo),
-        ("the whole method, both stages", seed, base if grpo is not base else None),
+        ("the distillation term alone", seed, grpo if seed and grpo and same_start(seed, grpo) else None),
+        ("the whole method, both stages", seed, base if seed and base and not same_start(seed, base) else None),
         ("Stage 1 alone", sft, base),
         ("own skills against shuffled ones", seed, shuffled),
     ]
@@ -87,7 +91,9 @@ def verdict(arms: Sequence[Arm], *, quick: bool = False) -> list[str]:
     if not found:
         return [f"There is no verdict yet: {seed.name} and {grpo.name} have no evaluated seed in common."]
     lines = [headline(found), *why(seed, grpo, arms, evaluations)]
-    return lines + agreement_of_panels(evaluations)
+    if not same_start(seed, grpo):
+        lines.insert(1, "The two start from different weights, so that Stage 1 is part of this difference; no arm shows the distillation term alone.")
+    return lines + agreement_of_panels(evaluations) + wrong_starts(arms)
 
 
 def headline(found: Sequence[Contrast]) -> str:
@@ -159,6 +165,15 @@ def agreement_of_panels(evaluations: pd.DataFrame) -> list[str]:
     return lines
 
 
+def wrong_starts(arms: Sequence[Arm]) -> list[str]:
+    """A warning for each arm that asks for theta_sft with Stage 1 switched off, and so started from the base."""
+    return [
+        f"Warning: {arm.name} has initial=stage1 but stage1.enabled=False, so that it started from the base policy, not from θ_sft."
+        for arm in arms
+        if arm.runs and arm.config.initial == "stage1" and not arm.config.stage1.enabled
+    ]
+
+
 def differing_settings(arms: Sequence[Arm]) -> pd.DataFrame:
     """Rows: settings on which the arms differ; columns: arms.  Differences within an arm (but the seed) show as `a | b`."""
     values = {arm.name: [values_of(run.config) for run in arm.runs.values()] for arm in arms if arm.runs}
@@ -166,7 +181,8 @@ def differing_settings(arms: Sequence[Arm]) -> pd.DataFrame:
     rows = {}
     for key in keys:
         shown = {name: " | ".join(dict.fromkeys(str(run.get(key, "—")) for run in runs)) for name, runs in values.items()}
-        if key not in OWN_KEYS and len({*shown.values()}) > 1 or (key not in OWN_KEYS and any(" | " in v for v in shown.values())):
+        within = any(run.get(key) != runs[0].get(key) for runs in values.values() for run in runs)
+        if key not in OWN_KEYS and (within or len(set(shown.values())) > 1):
             rows[key] = shown
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(values))
 

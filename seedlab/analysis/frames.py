@@ -66,13 +66,19 @@ class Arm:
 
 
 def role_of(cfg: Config) -> str:
-    """What an arm is for in the comparison."""
-    start = "sft" if cfg.initial == "stage1" and cfg.stage1.enabled else "base"
-    if cfg.method == "grpo":
+    """What an arm is for in the comparison; what it does decides, not what its method is called."""
+    objective = cfg.objective
+    if cfg.stage2.updates == 0 or objective.rl_coef == 0:
+        return "other"
+    start = "sft" if starts_from_stage1(cfg) else "base"
+    if objective.opd_coef == 0:
         return f"grpo-{start}"
-    if cfg.objective.opd_coef != 0 and cfg.objective.skill_from == "shuffled":
-        return "shuffled"
-    return f"seed-{start}" if cfg.method == "seed" else "other"
+    return {"own": f"seed-{start}", "shuffled": "shuffled"}.get(objective.skill_from, "other")
+
+
+def starts_from_stage1(cfg: Config) -> bool:
+    """`initial=stage1` has no effect where Stage 1 is switched off."""
+    return cfg.initial == "stage1" and cfg.stage1.enabled
 
 
 def load_arms(arms: Mapping[str, Sequence[Path | str]]) -> list[Arm]:
@@ -98,9 +104,10 @@ def load_arms(arms: Mapping[str, Sequence[Path | str]]) -> list[Arm]:
 
 
 def arm_name(cfg: Config) -> str:
-    """A readable name from method and start."""
-    method = {"grpo": "GRPO", "seed": "SEED", "seed/shuffled": "SEED shuffled skills"}.get(cfg.method, cfg.method)
-    return f"{method} from {'θ_sft' if role_of(cfg).endswith('sft') or cfg.initial == 'stage1' else 'base'}"
+    """A readable name from what the arm does and where it starts."""
+    role = role_of(cfg)
+    method = {"shuffled": "SEED shuffled skills", "other": cfg.method}.get(role, role.split("-")[0].upper())
+    return f"{method} from {'θ_sft' if starts_from_stage1(cfg) else 'base'}"
 
 
 def group_runs(folders: Sequence[Path | str]) -> dict[str, list[Path]]:

@@ -76,8 +76,8 @@ def curves_figure(
             if limits:
                 low, high = low.clip(*limits), high.clip(*limits)
             figure.add_scatter(
-                x=[*band.index, *band.index[::-1]], y=[*high, *low[::-1]], fill="toself", fillcolor=translucent(colour, 0.13),
-                line={"width": 0}, hoverinfo="skip", showlegend=False, legendgroup=arm.name,
+                x=[*band.index, *band.index[::-1]], y=_plain([*high, *low[::-1]]), fill="toself", fillcolor=translucent(colour, 0.13),
+                mode="lines", line={"width": 0}, hoverinfo="skip", showlegend=False, legendgroup=arm.name,
             )
         if curve.shape[1] > 1:
             for seed in curve:
@@ -95,6 +95,8 @@ def curves_figure(
     figure.update_layout(**_layout(title + note, "update", unit))
     if limits:
         figure.update_yaxes(range=list(limits))
+    updates = max((max(t.x) for t in figure.data if len(t.x)), default=0)
+    figure.update_xaxes(dtick=max(1, -(-(updates + 1) // 12)))
     return figure
 
 
@@ -132,13 +134,13 @@ def _layout(title: str, x: str, y: str) -> dict:
     return {
         "title": {"text": title, "font": {"size": 15}}, "template": "plotly_white", "height": 380,
         "margin": {"l": 60, "r": 20, "t": 48, "b": 48}, "legend": {"orientation": "h", "y": -0.18},
-        "xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}, "hovermode": "closest",
+        "xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": "" if y == "1" else y}, "tickformat": "~g"}, "hovermode": "closest",
     }  # fmt: skip
 
 
 def _plain(values) -> list[float | None]:
-    """JSON has no NaN."""
-    return [float(v) if np.isfinite(v) else None for v in values]
+    """JSON has no NaN; six digits keep rounding noise from stretching an axis."""
+    return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values]
 
 
 def figure_html(figure: go.Figure, name: str, fallback: str, *, summary: str = "The numbers") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from seedlab.analysis.compare import main_pair
+from seedlab.analysis.compare import main_pair, same_start
 from seedlab.analysis.frames import PHASES, Arm, cost_table, evaluation_frame
 from seedlab.store.errors import RunError
 from seedlab.views.figures import cost_figure, figure_html
@@ -28,6 +28,8 @@ def cost(arms: Sequence[Arm]) -> str:
     seed, grpo = main_pair(arms)
     if seed is None or grpo is None or seed.name not in costs or grpo.name not in costs:
         return "".join(parts) + empty("SEED and GRPO from the same start are not both here, so that there is no ratio.")
+    if not same_start(seed, grpo):
+        parts.append(paragraph("The two start from different weights: episodes of different length are part of the ratio.", "warn"))
     a, b = costs[seed.name], costs[grpo.name]
     ratio = {p: a[p] / b[p] for p in (*PHASES, "update") if a.get(p) and b.get(p)}
     if "update" in ratio:

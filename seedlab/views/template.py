@@ -25,13 +25,13 @@ p{max-width:86ch;margin:8px 0}.soft{color:var(--soft)}
 th,td{border-bottom:1px solid var(--line);padding:4px 10px;text-align:left;vertical-align:top;overflow-wrap:anywhere}
 th{background:var(--wash);font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 tr.sub td{color:var(--soft)}details{margin:4px 0 14px}summary{cursor:pointer;color:var(--soft);font-size:13px}
-.figure{min-height:380px}nav{font-size:13px;margin:10px 0}nav a{margin-right:14px;white-space:nowrap;color:#0072b2}
+.figure{min-height:380px}nav{font-size:13px;margin:10px 0;display:flex;flex-wrap:wrap}nav a{margin-right:14px;white-space:nowrap;color:#0072b2}
 .swatch{display:inline-block;width:11px;height:11px;border-radius:2px;margin-right:6px}
 .columns{display:grid;grid-template-columns:minmax(0,2.4fr) minmax(240px,1fr);gap:22px}
 .skill{border:1px solid var(--line);border-radius:6px;padding:10px 14px;background:var(--wash);align-self:start;position:sticky;top:12px;overflow-wrap:anywhere}
 .turn{margin:0 0 10px}.turn .seen{color:var(--soft);font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere}
 .tokens{font:13px/2 ui-monospace,"DejaVu Sans Mono",monospace;white-space:pre-wrap;overflow-wrap:anywhere}
-.t{padding:2px 0;border-radius:2px}
+.t{padding:2px 0;outline:1px solid #e6eaf0}
 #show-gate:checked~.columns .t{background:var(--g)}#show-delta:checked~.columns .t{background:var(--d)}
 .scale{display:inline-block;width:190px;height:12px;vertical-align:middle;border:1px solid var(--line);margin:0 8px}
 @media(max-width:800px){.columns{grid-template-columns:1fr}}
