@@ -60,7 +60,9 @@ def cells(out: Path, *, quick: bool, overrides: dict | None = None) -> list[Cell
         for arm, folder, method, initial in ARMS:
             if method == "seed/shuffled" and seed > 0:
                 continue
-            config = load_config("tiny", {**base, **(overrides or {}), "method": method, "initial": initial, "seed": seed})
+            # GRPO's bundle leaves Stage 1 out, as the paper compares it; here one of its arms starts from theta_sft too.
+            start = {"method": method, "initial": initial, "seed": seed, "stage1.enabled": initial == "stage1"}
+            config = load_config("tiny", {**base, **(overrides or {}), **start})
             found.append(Cell(arm, seed, config, out / f"{folder}-s{seed}"))
     return found
 

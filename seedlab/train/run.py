@@ -92,8 +92,10 @@ def _check(stop: StopFlag) -> None:
 
 def _initial(cfg: Config, path: Path, report: Progress) -> str:
     """Where Stage 2 starts: theta_sft, or the base model; Stage 1's records are copied into the run."""
-    if cfg.initial == "base" or not cfg.stage1.enabled:
+    if cfg.initial == "base":
         return initial_policy_path(cfg, report)
+    if not cfg.stage1.enabled:
+        raise RunError("initial=stage1 needs stage1.enabled=true; set it, or initial=base to start from the base policy")
     folder = run_stage1(cfg, report)
     target = path / "stage1"
     target.mkdir(exist_ok=True)

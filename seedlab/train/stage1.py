@@ -56,7 +56,7 @@ def labels_key(cfg: Config) -> str:
 
 
 def sft_key(cfg: Config) -> str:
-    return content_key("stage1-sft", labels=labels_key(cfg), stage1=cfg.stage1.model_dump(), tiny=cfg.tiny.model_dump())
+    return content_key("stage1-sft", labels=labels_key(cfg), stage1=cfg.stage1.model_dump(exclude={"enabled"}), tiny=cfg.tiny.model_dump())
 
 
 def run_stage1(cfg: Config, progress: Progress = silent) -> Path:
