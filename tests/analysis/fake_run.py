@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -28,7 +31,13 @@ def config(method: str = "seed", initial: str = "stage1", seed: int = 0, **secti
     )
 
 
-def fake_run(
+def fake_run(path: Path, cfg: Config | None = None, **options) -> Path:
+    """As `write_run`, without waiting for the disk: durability is tested elsewhere."""
+    with mock.patch("os.fsync"):
+        return write_run(path, cfg, **options)
+
+
+def write_run(
     path: Path, cfg: Config | None = None, *, success: float = 0.5, accepted: bool = True, skill: str = "", goal: str = "put a mug in cabinet.",
     evaluated: bool = True, stage1: bool = True, change: Callable[[str, int, pd.DataFrame], pd.DataFrame] | None = None,
     finish: bool = True, metric_values: dict[str, float] | None = None,
@@ -70,14 +79,18 @@ def _manifest() -> dict:
     }  # fmt: skip
 
 
-def _tokenizer(path: Path):
+@functools.cache
+def build():
     from seedlab.policy.tiny import build_tokenizer
 
+    return build_tokenizer(WORDS, 256)
+
+
+def _tokenizer(path: Path):
     folder = path / "checkpoints" / "reference"
     folder.mkdir(parents=True)
-    tokenizer = build_tokenizer(WORDS, 256)
-    tokenizer.save_pretrained(folder)
-    return tokenizer
+    build().save_pretrained(folder)
+    return build()
 
 
 def _update_frames(cfg, update, rng, tokenizer, success, accepted, skill, goal) -> dict[str, pd.DataFrame]:
@@ -176,8 +189,6 @@ def _summary(part: pd.DataFrame, panel: str) -> dict:
 
 
 def _stage1(path: Path) -> None:
-    import json
-
     half = {"own_skills": 10, "own_skills_accepted": 0, "held_out_loss": 2.5, "dev_success_micro": 0.2, "dev_success_macro": 0.2, "dev_episodes": 2, "success_with_own_skill": 0.2}
     record = {
         "tasks": 4, "trajectories": 16, "successes": 4, "labels": 16, "accepted": 15, "reasons": {"ok": 15, "too_short": 1}, "train_rows": 13, "held_out_rows": 2,

@@ -1,0 +1,153 @@
+import numpy as np
+import pytest
+from fake_run import GROUP, PANELS, config, fake_run
+
+from seedlab.analysis.check_records import expected_advantages
+from seedlab.analysis.checks import check_run
+from seedlab.cli.main import main
+
+
+def states(path):
+    return {r.name: r for r in check_run(path)}
+
+
+def test_a_sound_run_passes_everything(tmp_path):
+    results = states(fake_run(tmp_path / "run"))
+    assert {r.state for r in results.values()} == {"passed"}, [r for r in results.values() if r.state != "passed"]
+    assert "8 of them in tied groups" in results["advantages"].detail
+
+
+def spoil(table, change):
+    """Apply `change` to a copy of that table of update 1 (or of the evaluation)."""
+
+    def apply(name, update, frame):
+        if name != table or update == 0:
+            return frame
+        frame = frame.copy()
+        changed = change(frame)
+        return frame if changed is None else changed
+
+    return apply
+
+
+def put(column, value, where=lambda f: f.index[0]):
+    def change(frame):
+        at = where(frame)
+        frame.at[at, column] = value(frame.at[at, column])
+
+    return change
+
+
+taught = lambda f: f.index[f["mask_opd"]][0]
+untied = lambda f: f.index[~f["tied"]][0]
+tied = lambda f: f.index[f["tied"]][0]
+
+
+@pytest.mark.parametrize(
+    "table, change, failing, says",
+    [
+        ("tokens", put("gate", lambda g: g + 0.01, taught), "gate = sigmoid(beta Δ)", "not sigmoid(5 Δ)"),
+        ("tokens", put("gate", lambda g: np.nan, taught), "gate = sigmoid(beta Δ)", "1 of"),
+        ("tokens", put("delta", lambda d: d + 0.1, taught), "gate = sigmoid(beta Δ)", "position 0"),
+        ("tokens", put("token_id", lambda t: t + 1), "token ids as sampled", "was sampled"),
+        ("tokens", lambda f: f.iloc[1:], "token ids as sampled", "is not among the tokens"),
+        ("tokens", put("logp_rollout", lambda p: p - 0.01), "sampled = scored log-probs", "when scored"),
+        ("tokens", put("logp_student", lambda p: np.nan), "sampled = scored log-probs", "nan when scored"),
+        ("trajectories", put("advantage", lambda a: a * 1.01, untied), "advantages", "returns give"),
+        ("trajectories", put("advantage", lambda a: 1e-7, tied), "advantages", "not exactly 0"),
+        ("trajectories", put("tied", lambda t: False, tied), "advantages", "`tied` is wrong"),
+        ("trajectories", put("task", lambda t: PANELS["seen"][0]), "panels are disjoint", "not in the train panel"),
+        ("episodes", lambda f: f.iloc[1:], "every panel task evaluated once", "was not evaluated"),
+        ("episodes", lambda f: f.assign(task=[f["task"].iloc[1], *f["task"].iloc[1:]]), "every panel task evaluated once", "was not evaluated"),
+    ],
+)
+def test_each_spoilt_record_is_found(tmp_path, table, change, failing, says):
+    results = states(fake_run(tmp_path / "run", change=spoil(table, change)))
+    assert results[failing].state == "failed" and says in results[failing].detail, results[failing]
+
+
+def test_a_teacher_that_ignores_its_context_is_found(tmp_path):
+    def blind(name, update, frame):
+        if name == "tokens":
+            frame = frame.assign(logp_teacher=frame["logp_student"].where(frame["mask_opd"]), delta=np.where(frame["mask_opd"], 0.0, np.nan))
+            frame["gate"] = np.where(frame["mask_opd"], 0.5, np.nan)
+        return frame
+
+    results = states(fake_run(tmp_path / "run", change=blind))
+    assert results["skills change log-probs"].state == "failed"
+    assert results["gate = sigmoid(beta Δ)"].state == "passed"
+
+
+def test_a_skill_in_a_prompt_is_found(tmp_path):
+    # Every fake prompt begins with "put mug in cabinet then".
+    leak = states(fake_run(tmp_path / "run", skill="put mug first cabinet then open"))["no skill in a rollout prompt"]
+    assert leak.state == "passed"
+    leak = states(fake_run(tmp_path / "leak", skill="put mug in cabinet then open"))["no skill in a rollout prompt"]
+    assert leak.state == "failed" and "'put mug in cabinet then open'" in leak.detail
+
+
+def test_zero_opd_gradient_with_a_teacher_fails_and_without_one_is_not_checked(tmp_path):
+    bad = states(fake_run(tmp_path / "bad", metric_values={"optim/grad_norm_opd": 0.0}))
+    assert bad["OPD gradient"].state == "failed" and "is 0 at updates [0, 1]" in bad["OPD gradient"].detail
+    infinite = states(fake_run(tmp_path / "inf", metric_values={"optim/grad_norm_opd": float("inf")}))
+    assert infinite["OPD gradient"].state == "failed" and infinite["no metric is infinite"].state == "failed"
+    missing = states(fake_run(tmp_path / "nan", metric_values={"optim/grad_norm_opd": float("nan")}))
+    assert missing["OPD gradient"].state == "failed"
+    none = states(fake_run(tmp_path / "none", accepted=False))
+    assert none["OPD gradient"].state == "not checked" and none["gate = sigmoid(beta Δ)"].state == "not checked"
+
+
+def test_grpo_says_what_it_did_not_check(tmp_path):
+    results = states(fake_run(tmp_path / "run", config("grpo", "base"), evaluated=False))
+    assert {n for n, r in results.items() if r.state == "not checked"} == {
+        "OPD gradient", "gate = sigmoid(beta Δ)", "skills change log-probs", "no skill in a rollout prompt", "every panel task evaluated once",
+    }
+    assert not any(r.state == "failed" for r in results.values())
+
+
+def test_a_damaged_table_fails_without_stopping_the_other_checks(tmp_path):
+    path = fake_run(tmp_path / "run")
+    (path / "updates" / "000001" / "tokens.parquet").write_bytes(b"PAR1 no more")
+    results = states(path)
+    assert results["every file can be read"].state == "failed" and "tokens.parquet" in results["every file can be read"].detail
+    assert results["panels are disjoint"].state == "passed"
+
+
+def test_command_exits_with_1_on_a_failure_and_0_on_a_sound_run(tmp_path, capsys):
+    assert main(["check", str(fake_run(tmp_path / "ok"))]) == 0
+    assert "11 checks, 0 failed, 0 not made" in capsys.readouterr().out
+    bad = fake_run(tmp_path / "bad", change=spoil("tokens", put("gate", lambda g: 0.1, taught)))
+    assert main(["check", str(bad)]) == 1
+    assert "failed      gate" in capsys.readouterr().out
+    assert main(["check", str(tmp_path / "nowhere")]) == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"advantage_ddof": 1}, {"advantage_scale": "mean"}, {"advantage": "rloo"}, {"invalid_penalty": 0.1},
+     {"invalid_penalty": 0.1, "group_statistics": "steps"}, {"group_of_one": "identity"}],
+)  # fmt: skip
+def test_advantages_agree_with_the_objective_for_every_reading(changes):
+    import pandas as pd
+    import torch
+
+    from seedlab.objective.advantages import group_advantages
+
+    cfg = config(objective=changes).objective
+    rng = np.random.default_rng(5)
+    sizes, groups = [GROUP, GROUP, 1], []
+    for g, size in enumerate(sizes):
+        groups += [f"t{g}"] * size
+    returns = np.r_[rng.integers(0, 2, GROUP), np.ones(GROUP), 1.0].astype(float)
+    names = [f"n{i}" for i in range(len(groups))]
+    played = pd.DataFrame({"id": names, "task": groups, "return": returns, "infra_failure": [""] * (len(groups) - 1) + [""]})
+    played.loc[1, "infra_failure"] = "worker died"
+    steps = pd.DataFrame([{"trajectory": n, "parsed": bool(rng.integers(0, 2))} for n in names for _ in range(3)])
+    invalid = [int((~steps.loc[steps["trajectory"] == n, "parsed"]).sum()) for n in names]
+    expected = group_advantages(
+        torch.tensor(returns), torch.tensor([int(g[1:]) for g in groups]), invalid_steps_T=torch.tensor(invalid),
+        steps_T=torch.tensor([3] * len(names)), scored_T=torch.tensor([n != "n1" for n in names]), cfg=cfg,
+    )
+    got = expected_advantages(played, steps, cfg)
+    assert got.advantage == pytest.approx(expected.advantage_T.double().numpy(), abs=1e-5)
+    assert got.tied.tolist() == expected.tied_T.tolist()
