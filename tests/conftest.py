@@ -4,11 +4,13 @@ import pytest
 
 
 @pytest.fixture(autouse=True, scope="session")
-def hugging_face_stays_offline():
-    """No test may wait for a hub."""
+def own_cache(tmp_path_factory):
+    """No test may wait for a hub, or touch the cache of whoever runs the tests."""
+    cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
-        yield
+        patch.setenv("SEEDLAB_CACHE", str(cache))
+        yield cache
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ Nothing here depends on arrival order or on the process's history: a run that is
 from __future__ import annotations
 
 import copy
+import pickle
 import resource
 import time
 from pathlib import Path
@@ -21,7 +22,7 @@ from seedlab.episodes.keys import stream_key
 from seedlab.episodes.records import Skill, Trajectory
 from seedlab.policy.load import Policy, load_policy
 from seedlab.skills import OwnAnalyzer, ScriptedAnalyzer, assign_skills, count_reasons, write_skills
-from seedlab.store import RunWriter
+from seedlab.store import RunError, RunWriter
 from seedlab.store.checkpoint import latest_checkpoint, save_checkpoint
 from seedlab.store.frames import skill_frame, step_frame, trajectory_frame
 from seedlab.train.batch import advantages_of, prepare_batch
@@ -128,10 +129,15 @@ class Stage2:
         save_checkpoint(self.run, update, write, keep=self.cfg.stage2.keep_checkpoints, min_free_gb=self.cfg.store.min_free_gb)
 
     def _restore(self, folder: Path, policy: Policy, optimizer) -> None:
-        state = torch.load(folder / "trainer.pt", weights_only=True)
-        optimizer.load_state_dict(state["optimizer"])
-        if self.cfg.model.lora_rank:
-            policy.model.load_state_dict(torch.load(folder / "lora.pt", weights_only=True), strict=False)
+        try:
+            state = torch.load(folder / "trainer.pt", weights_only=True)
+            optimizer.load_state_dict(state["optimizer"])
+            if self.cfg.model.lora_rank:
+                policy.model.load_state_dict(torch.load(folder / "lora.pt", weights_only=True), strict=False)
+        except (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError) as error:
+            raise RunError(
+                f"the trainer's state in {folder} cannot be read: {error}; remove this folder to resume from the checkpoint before it"
+            ) from error
 
     # ---- the loop
 

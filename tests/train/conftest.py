@@ -1,0 +1,41 @@
+import pandas as pd
+import pytest
+from learning_run import LEARNING, weights_hash, without_clocks
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory, own_cache, micro):
+    """An undisturbed run of every phase; read only."""
+    from seedlab.train.run import train
+
+    return train(micro(*LEARNING), tmp_path_factory.mktemp("finished") / "run", results=own_cache.parent / "results.jsonl")
+
+
+@pytest.fixture(scope="session")
+def same_run():
+    """same_run(a, b): weights, optimizer, metrics, records, tokens and evaluation are equal to the last bit."""
+    import torch
+
+    from seedlab.store.checkpoint import latest_checkpoint
+
+    def optimizer(run):
+        return torch.load(latest_checkpoint(run.path)[1] / "trainer.pt", weights_only=True)["optimizer"]["state"]
+
+    def check(a, b):
+        assert (a.status["state"], b.status["state"]) == ("succeeded", "succeeded")
+        assert weights_hash(a) == weights_hash(b)
+        states = optimizer(a), optimizer(b)
+        assert states[0].keys() == states[1].keys() and states[0]
+        for one, other in zip(states[0].values(), states[1].values()):
+            assert all(torch.equal(one[k], other[k]) for k in ("step", "exp_avg", "exp_avg_sq"))
+        pd.testing.assert_frame_equal(without_clocks(a.metrics), without_clocks(b.metrics), check_exact=True)
+        assert a.updates == b.updates == list(range(a.config.stage2.updates))
+        for update in a.updates:
+            for table in ("trajectories", "steps", "skills"):
+                pd.testing.assert_frame_equal(getattr(a, table)(update), getattr(b, table)(update), check_exact=True)
+            pd.testing.assert_frame_equal(a.tokens(update=update), b.tokens(update=update), check_exact=True)
+        last = a.config.stage2.updates
+        pd.testing.assert_frame_equal(a.episodes(last), b.episodes(last), check_exact=True)
+        assert a.evaluations.to_dict("records") == b.evaluations.to_dict("records")
+        assert (a.problems(), b.problems()) == ([], [])
+
+    return check
