@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from seedlab.episodes.play import Episode
+from seedlab.config.names import suggestion
+from seedlab.episodes.play import Episode, history_of
 from seedlab.episodes.records import Trajectory
+from seedlab.errors import UserError
 from seedlab.objective.aggregate import macro_micro
 from seedlab.train.session import Session
 
@@ -32,7 +34,7 @@ def evaluate(session: Session, *, update: int, panels: tuple[str, ...] | None = 
     frames, summary = [], {}
     for name in panels if panels is not None else cfg.panels:
         if name not in session.panels:
-            raise ValueError(f"evaluation.panels names {name!r}; known panels: {', '.join(session.panels)}")
+            raise UserError(f"there is no panel {name!r}{suggestion(name, session.panels)} (panels: {', '.join(session.panels)})")
         panel = session.panels[name]
         episodes = [Episode(task_id, n) for task_id in panel.task_ids for n in range(cfg.samples_per_task)]
         trajectories = session.play(
@@ -56,16 +58,28 @@ def evaluate(session: Session, *, update: int, panels: tuple[str, ...] | None = 
 
 
 def refuse_leaks(session: Session, trajectories: list[Trajectory], skills: tuple[str, ...]) -> None:
-    """Decode each episode's longest prompts and look for the skill texts."""
-    texts = {s.strip() for s in skills if len(s.split()) >= 3}
+    """Raise SkillLeak where an episode had a skill, or a prompt holds one of `skills` (of three words or more).
+
+    What the episode's own turns say is no leak: a policy may have written words that an observation also has.
+    """
+    texts = {_one_line(s) for s in skills if len(s.split()) >= 3}
     for trajectory in trajectories:
         if trajectory.prompt_skill:
             raise SkillLeak(f"{trajectory.id} was played with a skill in its prompt")
-        for step in trajectory.steps if texts else ():
-            prompt = session.policy.tokenizer.decode(step.prompt_ids)
-            for text in texts:
-                if text in prompt:
-                    raise SkillLeak(f"{trajectory.id}: the prompt contains the skill {text!r}")
+        for number, step in enumerate(trajectory.steps) if texts else ():
+            prompt = _one_line(session.policy.tokenizer.decode(step.prompt_ids))
+            found = {text for text in texts if text in prompt}
+            if not found:
+                continue
+            turns = session.prompts.messages(history_of(trajectory, number), kept_from=step.kept_from)
+            own = _one_line(session.policy.tokenizer.decode(session.policy.chat.render(turns)))
+            for text in sorted(found):
+                if prompt.count(text) > own.count(text):
+                    raise SkillLeak(f"{trajectory.id}: the prompt of step {number} contains the skill {text!r}")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def episode_frame(trajectories: list[Trajectory], panel: str) -> pd.DataFrame:

@@ -1,13 +1,6 @@
 import pandas as pd
 import pytest
-from learning_run import LEARNING, weights_hash, without_clocks
-
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory, own_cache, micro):
-    """An undisturbed run of every phase; read only."""
-    from seedlab.train.run import train
-
-    return train(micro(*LEARNING), tmp_path_factory.mktemp("finished") / "run", results=own_cache.parent / "results.jsonl")
+from learning_run import weights_hash, without_clocks
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The short run that the tests of this folder compare others with."""
+"""The short run that tests compare others with."""
 
 import hashlib
 
