@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import os
 import platform
-import subprocess
 from pathlib import Path
 
 import psutil
 import torch
 
 import seedlab
+from seedlab.store.code_state import code_state
 
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "pydantic", "scipy", "peft", "verl", "vllm", "deepspeed")
 
@@ -38,28 +37,6 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def code_state(package: Path) -> dict:
-    """Commit and hash of the uncommitted diff, or only a hash of the sources where there is no git checkout."""
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        digest.update(str(path.relative_to(package)).encode())
-        digest.update(path.read_bytes())
-    state = {"source_hash": digest.hexdigest()[:16]}
-    commit = _git(package, "rev-parse", "HEAD")
-    if commit:
-        diff = _git(package, "diff", "HEAD", "--", ".") or ""
-        state |= {"commit": commit, "dirty": bool(diff), "diff_hash": hashlib.sha256(diff.encode()).hexdigest()[:16]}
-    return state
-
-
-def _git(folder: Path, *args: str) -> str | None:
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *args], capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _cpu_name() -> str:

@@ -57,7 +57,6 @@ def train(
             writer.finish("interrupted", exit_code=130, error=str(error) or "interrupted")
             raise
         except BaseException as error:
-            writer.event("failed", error=f"{type(error).__name__}: {error}")
             writer.finish("failed", exit_code=getattr(error, "exit_code", 1), error=f"{type(error).__name__}: {error}")
             raise
     writer.finish("succeeded", exit_code=0)

@@ -24,6 +24,7 @@ from seedlab.policy.load import Policy, load_policy
 from seedlab.skills import OwnAnalyzer, ScriptedAnalyzer, assign_skills, count_reasons, write_skills
 from seedlab.store import RunError, RunWriter
 from seedlab.store.checkpoint import latest_checkpoint, save_checkpoint
+from seedlab.store.files import write_folder
 from seedlab.store.frames import skill_frame, step_frame, trajectory_frame
 from seedlab.train.batch import advantages_of, prepare_batch
 from seedlab.train.lora import add_lora, trainable_state
@@ -108,9 +109,9 @@ class Stage2:
     # ---- checkpoints
 
     def _save_reference(self, policy: Policy) -> None:
-        if not (self.reference_path / "config.json").exists():
-            self.reference_path.mkdir(parents=True, exist_ok=True)
-            policy.save(self.reference_path)
+        if not self.reference_path.exists():
+            self.reference_path.parent.mkdir(parents=True, exist_ok=True)
+            write_folder(self.reference_path, policy.save)
 
     def save(self, update: int) -> None:
         """Weights as a Hugging Face folder, optimizer state, and the analyzer snapshot where it is a separate one."""
