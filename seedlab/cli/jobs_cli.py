@@ -28,9 +28,9 @@ def add_commands(subparsers) -> None:
     listing = subparsers.add_parser(
         "jobs", help="list runs with their state and progress",
         description="List all runs below a folder. A run whose process is gone without a word is `lost`: it can be resumed.",
-        epilog="example: seedlab jobs runs",
+        epilog="example: seedlab jobs --root runs",
     )  # fmt: skip
-    listing.add_argument("root", metavar="FOLDER", nargs="?", default="runs", help="default: runs")
+    listing.add_argument("--root", metavar="FOLDER", default="runs", help="where your runs are; default: runs")
     listing.add_argument("--json", action="store_true", help="print one JSON list")
     listing.set_defaults(run=run_jobs)
 

@@ -75,7 +75,7 @@ def submit_train(preset: str, overrides: Iterable[str] | Mapping[str, Any] = (),
 
     config = load_config(preset, overrides)
     if (Path(run_path) / "config.json").exists():
-        raise JobError(f"{run_path} already holds a run; go on with it by submit_resume, or choose another folder")
+        raise JobError(f"{run_path} already holds a run; `seedlab resume` (in Python: submit_resume) goes on with it, or choose another folder")
     settings = [f"{key}={json.dumps(value)}" for key, value in flatten(parse_overrides(overrides)).items()]
     argv = seedlab_argv("train", preset, *settings, "--out", str(Path(run_path).absolute()))
     return submit(argv, run_path, config=config.model_dump(mode="json"), **{"threads": config.threads} | options)

@@ -250,7 +250,7 @@ def test_train_and_resume_are_checked_before_they_start(tmp_path):
         submit_resume(tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "config.json").write_text("{}")
-    with pytest.raises(JobError, match="already holds a run; go on with it by submit_resume"):
+    with pytest.raises(JobError, match="already holds a run; `seedlab resume` .in Python: submit_resume. goes on"):
         submit_train("micro", run_path=tmp_path / "b")
     assert not (tmp_path / "a").exists()
 

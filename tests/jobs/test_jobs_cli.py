@@ -22,15 +22,15 @@ def test_jobs_lists_what_runs_and_how_it_ended(start, tmp_path, until, capsys):
     start("runs/bad", "import sys; sys.exit(3)").wait(10)
     running = start("runs/good", SLEEP)
     until(lambda: "up" in running.logs())
-    assert call("jobs", tmp_path / "runs") == 0
+    assert call("jobs", "--root", tmp_path / "runs") == 0
     header, bad, good = capsys.readouterr().out.splitlines()
     assert header.split() == ["RUN", "STATE", "PHASE", "PROGRESS", "AGE", "PID"]
     assert bad.split()[:2] == ["bad", "failed"] and bad.endswith("exit code 3; the end of log.txt says why")
     assert good.split()[:3] == ["good", "running", "starting"] and good.split()[-1] == str(running.status()["pid"])
-    assert call("jobs", tmp_path / "runs", "--json") == 0
+    assert call("jobs", "--root", tmp_path / "runs", "--json") == 0
     assert [row["state"] for row in json.loads(capsys.readouterr().out)] == ["failed", "running"]
     (tmp_path / "empty").mkdir()
-    call("jobs", tmp_path / "empty")
+    call("jobs", "--root", tmp_path / "empty")
     assert capsys.readouterr().out == f"no runs below {tmp_path / 'empty'}\n"
 
 

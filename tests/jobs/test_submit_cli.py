@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,7 +27,7 @@ def submitted(tmp_path, monkeypatch):
 
 
 def test_submit_trains_with_the_overrides_in_the_folder(submitted, capsys):
-    assert main(["submit", "micro", "method=grpo", "seed=3", "stage2.betas=[0.8,0.9]", "--out", "runs/a", "--at-most", "1"]) == 0
+    assert main(["submit", "micro", "method=grpo", "seed=3", "stage2.betas=[0.8,0.9]", "model.revision=null", "--out", "runs/a", "--at-most", "1"]) == 0
     job = attach("runs/a")
     assert job.wait(20)["state"] == "succeeded", job.logs()
     assert capsys.readouterr().out.splitlines()[1:] == ["  seedlab logs runs/a -f", "  seedlab cancel runs/a"]
@@ -40,11 +42,14 @@ def test_submit_trains_with_the_overrides_in_the_folder(submitted, capsys):
 
 
 def test_the_folder_has_the_name_that_train_would_choose(submitted, monkeypatch):
+    # in place of the trainer, which loads torch
+    trainer = SimpleNamespace(default_out=lambda config: Path("runs") / f"{config.method}-of-train-{config.seed}")
+    monkeypatch.setitem(sys.modules, "seedlab.train.run", trainer)
     seen = []
     monkeypatch.setattr(jobs_cli, "submit_train", lambda *args, run_path, slots: seen.append((str(run_path), slots)) or _stop())
     with pytest.raises(RuntimeError, match="seen enough"):
         main(["submit", "micro", "seed=3"])
-    assert seen == [("runs/micro-seed-s3", None)]
+    assert seen == [("runs/seed-of-train-3", None)]
 
 
 def _stop():

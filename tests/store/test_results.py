@@ -1,11 +1,12 @@
 """Rows of finished runs: one per configuration and code, whoever appends it and however often."""
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from seedlab.store import RunError
+from seedlab.store import RunError, results
 from seedlab.store.files import tail_rows
 from seedlab.store.results import append_result
 
@@ -22,7 +23,13 @@ def test_the_same_run_is_appended_once(tmp_path):
     assert rows == [("c1", "s1"), ("c2", "s1"), ("c1", "s2")]
 
 
-def test_runs_that_end_at_the_same_moment_append_one_row_each(tmp_path):
+def test_runs_that_end_at_the_same_moment_append_one_row_each(tmp_path, monkeypatch):
+    def slow(path):
+        found = tail_rows(path)
+        time.sleep(0.01)  # time for another one to append
+        return found
+
+    monkeypatch.setattr(results, "tail_rows", slow)
     file = tmp_path / "demo.jsonl"
     rows = [ROW | {"config_hash": f"c{number % 4}"} for number in range(24)]
     with ThreadPoolExecutor(8) as pool:
