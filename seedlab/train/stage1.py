@@ -213,10 +213,16 @@ def fine_tune(cfg: Config, rollouts: Path, labels: Path, folder: Path, progress:
     documents, dropped = skill_documents(session, trajectories, skills)
     if not documents:
         raise UserError(
-            f"Stage 1 has nothing to learn from: none of {len(skills)} labels was accepted and fits; reasons: {count_reasons(skills)}"
+            f"Stage 1 has nothing to learn from: of {len(skills)} labels {sum(s.accepted for s in skills)} were accepted, and "
+            f"{len(dropped)} of these do not fit model.context={cfg.model.context}; verdicts: {count_reasons(skills)}"
         )
     kept_out = [d for d in documents if held_out(d.id, cfg.stage1.held_out)]
     training = [d for d in documents if not held_out(d.id, cfg.stage1.held_out)]
+    if not training:
+        raise UserError(
+            f"all {len(documents)} labels of Stage 1 are held out, none is left to train on; lower "
+            f"stage1.held_out={cfg.stage1.held_out} or raise stage1.tasks={cfg.stage1.tasks}"
+        )
     replay = _replay(cfg, policy, len(trajectories), progress)
     probe = [t for t in trajectories if any(t.id == d.id for d in kept_out)][:96]
 
