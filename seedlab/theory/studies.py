@@ -192,3 +192,12 @@ def worked_example(beta: float = 5.0) -> tuple[pd.DataFrame, pd.DataFrame]:
         "Var[w]": closed_form.gate_variance(pi, w).item(),
     }])
     return tokens, summary
+
+
+def measured_ties(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Columns update, success_rate and tie_rate of a run's metrics (`open_run(path).metrics`), for `tie_figure`."""
+    names = {"update": "update", "rollout/success": "success_rate", "rollout/tie_rate": "tie_rate"}
+    missing = [n for n in names if n not in metrics]
+    if missing:
+        raise ValueError(f"the run has no {', '.join(missing)}; it has not finished an update")
+    return metrics[list(names)].rename(columns=names).dropna()

@@ -18,7 +18,7 @@ def test_the_notebook_holds_parameters_and_no_logic():
     tagged = [cell for cell in code if "parameters" in cell.metadata.get("tags", [])]
     assert len(tagged) == 1
     names = [node.targets[0].id for node in ast.parse(tagged[0].source).body]
-    assert names == ["seed", "instances", "vocabulary", "beta", "quick"]
+    assert names == ["seed", "instances", "vocabulary", "beta", "quick", "run"]
     for cell in code:
         forbidden = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.If)
         assert not [n for n in ast.walk(ast.parse(cell.source)) if isinstance(n, forbidden)], cell.source
