@@ -67,19 +67,29 @@ def wilson_interval(successes: int, n: int, level: float = LEVEL) -> Interval:
     return Interval(share, max(0.0, centre - half), min(1.0, centre + half), n)
 
 
-def interquartile_mean(values) -> float:
-    """Mean of the middle half (a quarter cut from each end, rounded down), over all entries of `values`."""
-    x = np.asarray(values, dtype=float).ravel()
-    return float(stats.trim_mean(x, 0.25)) if len(x) else math.nan
+def interquartile_mean(scores_SK) -> np.ndarray:
+    """Mean of the middle half of the entries (a quarter cut from each end, rounded down) over the last two axes.
+
+    [..., S, K] to [...]; NaN where there is no entry.
+    """
+    x = np.asarray(scores_SK, dtype=float)
+    x = np.sort(x.reshape(*x.shape[:-2], -1), axis=-1)
+    cut = x.shape[-1] // 4
+    return x[..., cut : x.shape[-1] - cut].mean(axis=-1) if x.shape[-1] else np.full(x.shape[:-1], math.nan)
+
+
+def mean_score(scores_SK) -> np.ndarray:
+    """Plain mean over the last two axes."""
+    return np.asarray(scores_SK, dtype=float).mean(axis=(-2, -1))
 
 
 def stratified_bootstrap(
-    scores_SK, statistic: Callable[[np.ndarray], float] = interquartile_mean, *, seed: int, resamples: int = 2000, level: float = LEVEL
+    scores_SK, statistic: Callable[[np.ndarray], np.ndarray] = interquartile_mean, *, seed: int, resamples: int = 2000, level: float = LEVEL
 ) -> Interval:
     """Percentile interval of `statistic`, resampling runs (axis S) independently within each stratum (axis K).
 
-    `scores_SK` [S, K]: the score of run s on task type k.  Raises ValueError for another shape.  With one run every
-    resample is the same, so that no interval is given.
+    `scores_SK` [S, K]: the score of run s on task type k; `statistic` maps [..., S, K] to [...].  Raises ValueError for
+    another shape.  With one run every resample is the same, so that no interval is given.
     """
     scores = np.asarray(scores_SK, dtype=float)
     if scores.ndim != 2 or 0 in scores.shape:
@@ -88,11 +98,8 @@ def stratified_bootstrap(
     estimate = float(statistic(scores))
     if runs == 1:
         return Interval(estimate, math.nan, math.nan, 1)
-    rng = np.random.default_rng(seed)
-    drawn = [
-        statistic(np.take_along_axis(scores, rng.integers(0, runs, size=(runs, strata)), axis=0)) for _ in range(resamples)
-    ]
-    low, high = np.quantile(drawn, [0.5 - level / 2, 0.5 + level / 2])
+    chosen = np.random.default_rng(seed).integers(0, runs, size=(resamples, runs, strata))
+    low, high = np.quantile(statistic(scores[chosen, np.arange(strata)]), [0.5 - level / 2, 0.5 + level / 2])
     return Interval(estimate, float(low), float(high), runs)
 
 

@@ -20,7 +20,7 @@ def test_a_skill_is_found_whatever_stands_around_it():
 
 def test_half_a_skill_or_one_cut_in_two_prompts_is_no_leak():
     first, second = SKILL.split(" then ")
-    found = leaked_skills([SKILL], steps(first, "then " + second, "look first in cabinet 1 then open shelf 1"), TOKENIZER)
+    found = leaked_skills([SKILL], steps(first, " then " + second, "look first in cabinet 1 then open shelf 1"), TOKENIZER)
     assert found.leaks == [] and found.searched == 1
 
 
