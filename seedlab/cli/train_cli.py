@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 
 from seedlab.cli.progress import ProgressLine
@@ -33,7 +34,7 @@ def add_commands(subparsers) -> None:
     rollout.add_argument("--preset", default="tiny", help="default: tiny")
     rollout.add_argument("--set", dest="overrides", metavar="KEY=VALUE", action="append", default=[], help="dotted override")
     rollout.add_argument("--model", metavar="FOLDER", help="a checkpoint or hub id; default: the preset's base policy")
-    rollout.add_argument("--temperature", type=float, default=None)
+    rollout.add_argument("--temperature", type=_temperature, default=None, help="0 is greedy; default: the preset's rollout temperature")
     rollout.add_argument("--save", metavar="FILE", help="write the complete record as JSON")
     rollout.add_argument("--replay", metavar="FILE", help="play a saved record again and check that it repeats exactly")
 
@@ -61,6 +62,23 @@ def _add(subparsers, name: str, text: str, example: str, run):
     parser = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"example: {example}")
     parser.set_defaults(run=run)
     return parser
+
+
+def _temperature(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"the temperature must be 0 or more, and finite; got {text}")
+    return value
+
+
+def _output_file(name: str | None) -> Path | None:
+    """Refused before any work is done, where its folder does not exist."""
+    if name is None:
+        return None
+    path = Path(name)
+    if path.is_dir() or not path.parent.is_dir():
+        raise UserError(f"cannot write {path}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
+    return path
 
 
 def _preset(parser) -> None:
@@ -124,42 +142,66 @@ def run_rollout(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from seedlab.episodes.play import Episode
-    from seedlab.train.stage1 import trajectory_of
 
-    saved = None
+    saved, target = None, _output_file(args.save)
     if args.replay:
-        try:
-            saved = json.loads(Path(args.replay).read_text(encoding="utf-8"))
-            preset, overrides, model = saved["preset"], saved["overrides"], saved["model"]
-            task, temperature = saved["trajectory"]["task_id"], saved["temperature"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{args.replay} is not a saved rollout: {error!r}") from error
+        preset, overrides, model, temperature, saved = _saved_rollout(args.replay)
+        task = saved.task_id
     elif args.task:
         preset, overrides, model, task, temperature = args.preset, args.overrides, args.model, args.task, args.temperature
     else:
         raise UserError("give a TASK, or --replay FILE")
     cfg = load_config(preset, overrides)
     temperature = cfg.rollout.temperature if temperature is None else temperature
+    _check_task(cfg, task)
     session, path = _session(cfg, model)
     trajectory = session.play([Episode(task, 0)], phase="rollout", update=0, seed=cfg.seed, temperature=temperature)[0]
+    _show_trajectory(trajectory)
+    if target is not None:
+        record = {"preset": preset, "overrides": overrides, "model": str(path), "temperature": temperature, "trajectory": asdict(trajectory)}
+        target.write_text(json.dumps(record), encoding="utf-8")
+        print(f"saved to {target}")
+    return 0 if saved is None else _compare(saved, trajectory)
+
+
+def _saved_rollout(file: str):
+    """(preset, overrides, model, temperature, trajectory) of a saved rollout; raises UserError naming the file."""
+    from seedlab.train.stage1 import trajectory_of
+
+    try:
+        saved = json.loads(Path(file).read_text(encoding="utf-8"))
+        return saved["preset"], saved["overrides"], saved["model"], saved["temperature"], trajectory_of(saved["trajectory"])
+    except (OSError, ValueError, KeyError, TypeError, UserError) as error:
+        raise UserError(f"{file} is not a saved rollout: {error!r}") from error
+
+
+def _check_task(cfg, task: str) -> None:
+    from seedlab.envs import make_family
+
+    family = make_family(cfg.env)
+    try:
+        family.make(task).close()
+    except ValueError as error:
+        raise UserError(f"{error}; `seedlab envs {cfg.preset}` shows what tasks are called") from error
+
+
+def _show_trajectory(trajectory) -> None:
     print(f"task: {trajectory.goal}")
     for step in trajectory.steps:
         print(f"\n{step.observation}\n> {step.action}{'' if step.admissible else '   (not admissible)'}")
     print(f"\n{trajectory.final_observation}\n{'success' if trajectory.success else 'failure'}, return {trajectory.returned:g}, {len(trajectory.steps)} steps")
-    if args.save:
-        record = {"preset": preset, "overrides": overrides, "model": str(path), "temperature": temperature, "trajectory": asdict(trajectory)}
-        Path(args.save).write_text(json.dumps(record), encoding="utf-8")
-        print(f"saved to {args.save}")
-    if saved is not None:
-        before = trajectory_of(saved["trajectory"])
-        for number, (old, new) in enumerate(zip(before.steps, trajectory.steps)):
-            if (old.response_ids, old.logprobs, old.observation) != (new.response_ids, new.logprobs, new.observation):
-                print(f"replay differs at step {number}: {old.action!r} before, {new.action!r} now")
-                return 1
-        if len(before.steps) != len(trajectory.steps) or before.success != trajectory.success:
-            print("replay differs in its end")
+
+
+def _compare(before, now) -> int:
+    """0 where a replay repeats the record exactly, else 1 with the first difference."""
+    for number, (old, new) in enumerate(zip(before.steps, now.steps)):
+        if (old.response_ids, old.logprobs, old.observation) != (new.response_ids, new.logprobs, new.observation):
+            print(f"replay differs at step {number}: {old.action!r} before, {new.action!r} now")
             return 1
-        print("replay is identical: ids, log-probs and observations")
+    if len(before.steps) != len(now.steps) or before.success != now.success:
+        print("replay differs in its end")
+        return 1
+    print("replay is identical: ids, log-probs and observations")
     return 0
 
 
@@ -167,14 +209,15 @@ def run_evaluate(args: argparse.Namespace) -> int:
     cfg = load_config(args.preset, args.overrides)
     from seedlab.train.evaluate import evaluate
 
+    target = _output_file(args.out)
     session, path = _session(cfg, args.model)
     summary = evaluate(session, update=0, panels=tuple(args.panel)).summary
     for panel, row in summary.items():
         print(f"{panel} ({row['episodes']} episodes, panel {row['panel_hash']}): macro {row['success_macro']:.4f}  micro {row['success_micro']:.4f}")
         for kind, part in row["by_type"].items():
             print(f"  {kind:34s} {part['successes']}/{part['episodes']}")
-    if args.out:
-        Path(args.out).write_text(json.dumps({"model": path, "panels": summary}, indent=1), encoding="utf-8")
+    if target is not None:
+        target.write_text(json.dumps({"model": path, "panels": summary}, indent=1), encoding="utf-8")
     return 0
 
 
