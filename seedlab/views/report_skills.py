@@ -10,6 +10,7 @@ import pandas as pd
 
 from seedlab.analysis.compare import MEASURE_NAMES, contrasts, find, show_interval
 from seedlab.analysis.frames import Arm, evaluation_frame, token_updates
+from seedlab.analysis.signals import warning_signals
 from seedlab.analysis.statistics import mean_interval
 from seedlab.store.errors import RunError
 from seedlab.store.metrics import describe
@@ -111,10 +112,12 @@ def skills(arms: Sequence[Arm]) -> str:
     for kind, part in kinds:
         if part.empty:
             rows.append([kind, "none in this update", "", "", ""])
-        for row in part.head(SKILLS_SHOWN).to_dict("records"):
+        # The first of each task before the second of any: a group's skills are much alike.
+        turn = part.groupby("task", sort=False).cumcount().sort_values(kind="stable").index
+        for row in part.loc[turn].head(SKILLS_SHOWN).to_dict("records"):
             verdict = "accepted" if row["accepted"] else f"rejected: {row['reason']}"
             rows.append([kind, row["goal"], f"{'success' if row['success'] else 'failure'}, {row['steps']} steps", row["text"] or row["raw"] or "(empty)", verdict])
-    parts.append(paragraph(f"The first {SKILLS_SHOWN} of each kind from update {update} of {run.name}, in the order they were written, not chosen."))
+    parts.append(paragraph(f"The first {SKILLS_SHOWN} of each kind from update {update} of {run.name}, the first of each task before the second of any; not chosen."))
     parts.append(table(["kind", "task", "outcome", "skill", "verdict"], rows))
     return "".join(parts)
 
@@ -218,8 +221,8 @@ SIGNALS = (
 
 
 def signals(arms: Sequence[Arm]) -> str:
-    """Curves that warn of a collapse, with what each would mean."""
-    parts = []
+    """Readings against their thresholds, then curves that warn of a collapse, with what each would mean."""
+    parts = [_readings(arms)]
     for place, (metric, meaning) in enumerate(SIGNALS):
         unit, sentence = describe(metric)
         figure = curves_figure(arms, metric, sentence, unit)
@@ -228,3 +231,17 @@ def signals(arms: Sequence[Arm]) -> str:
             continue
         parts.append(paragraph(meaning) + figure_html(figure, f"fig-signal-{place}", curves_table(arms, metric)))
     return "".join(parts)
+
+
+def _readings(arms: Sequence[Arm]) -> str:
+    readings = warning_signals(arms)
+    if not readings:
+        return empty("No run has the four updates that a first and a last quarter need, so that no signal is judged.")
+    rows = [[r.rule.name, r.arm, show_interval(r.early), show_interval(r.late), r.rule.limit, r.verdict] for r in readings]
+    lead = (
+        "Means over the first and the last quarter of the updates, each seed judged by itself. The limits come from collapses seen with the embedded "
+        "policy; they say where to look, and a run without a warning has not been shown to be sound."
+    )
+    # Quiet rows are paler, so that a warning is found at once.
+    quiet = [i for i, r in enumerate(readings) if not r.warns]
+    return paragraph(lead) + table(["signal", "arm", "first quarter", "last quarter", "warns", "verdict"], rows, soft=quiet)

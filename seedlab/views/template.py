@@ -22,7 +22,7 @@ p{max-width:86ch;margin:8px 0}.soft{color:var(--soft)}
 .empty{background:var(--wash);border-left:4px solid #9aa5b4;padding:8px 14px;color:var(--soft)}
 .warn{background:#fdeeea;border-left:4px solid #d55e00;padding:8px 14px}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px;margin:8px 0 14px}
-th,td{border-bottom:1px solid var(--line);padding:4px 10px;text-align:left;vertical-align:top;overflow-wrap:anywhere}
+th,td{border-bottom:1px solid var(--line);padding:4px 10px;text-align:left;vertical-align:top;overflow-wrap:break-word}
 th{background:var(--wash);font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 tr.sub td{color:var(--soft)}details{margin:4px 0 14px}summary{cursor:pointer;color:var(--soft);font-size:13px}
 .figure{min-height:380px}nav{font-size:13px;margin:10px 0;display:flex;flex-wrap:wrap}nav a{margin-right:14px;white-space:nowrap;color:#0072b2}
@@ -32,7 +32,11 @@ tr.sub td{color:var(--soft)}details{margin:4px 0 14px}summary{cursor:pointer;col
 .turn{margin:0 0 10px}.turn .seen{color:var(--soft);font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere}
 .tokens{font:13px/2 ui-monospace,"DejaVu Sans Mono",monospace;white-space:pre-wrap;overflow-wrap:anywhere}
 .t{padding:2px 0;outline:1px solid #e6eaf0}
-#show-gate:checked~.columns .t{background:var(--g)}#show-delta:checked~.columns .t{background:var(--d)}
+#show-gate:checked~.columns .t{background:var(--gate)!important}#show-delta:checked~.columns .t{background:var(--delta)!important}
+#show-advantage:checked~.columns .t{background:var(--advantage)!important}#show-net:checked~.columns .t{background:var(--net)!important}
+#show-logprob:checked~.columns .t{background:var(--logprob)!important}#show-entropy:checked~.columns .t{background:var(--entropy)!important}
+.scales>span[class^=of-]{display:none}#show-gate:checked~.scales .of-gate,#show-delta:checked~.scales .of-delta,#show-advantage:checked~.scales .of-advantage,#show-net:checked~.scales .of-net,#show-logprob:checked~.scales .of-logprob,#show-entropy:checked~.scales .of-entropy{display:inline}
+input[name=heat]+label{margin:0 12px 0 4px}
 .scale{display:inline-block;width:190px;height:12px;vertical-align:middle;border:1px solid var(--line);margin:0 8px}
 @media(max-width:800px){.columns{grid-template-columns:1fr}}
 """

@@ -1,8 +1,10 @@
-"""One trajectory's sampled tokens coloured by gate or Δ, with its skill beside it; plain HTML, no script."""
+"""One trajectory's sampled tokens coloured by gate, Δ, advantage, …, with its skill beside it; plain HTML, no script."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -11,26 +13,63 @@ from seedlab.views.template import Raw, escape, number
 DELTA_LIMIT = 2.0  # nats; the colour saturates there, the hover text has the value
 HEAT_TOKENS = 4000  # a longer trajectory is cut, and the page says so
 NO_TEACHER = "#eceff3"
+BLUE, ORANGE, WHITE = (0, 114, 178), (213, 94, 0), (255, 255, 255)
 
 
 def gate_colour(value: float) -> str:
     """White at 0 to strong blue at 1: a fixed domain, so that pictures compare."""
-    if math.isnan(value):
-        return NO_TEACHER
-    share = min(1.0, max(0.0, value))
-    return _mix((255, 255, 255), (0, 114, 178), share * 0.85)
+    return sequential(value, 0.0, 1.0)
 
 
 def delta_colour(value: float) -> str:
     """Diverging around 0: orange below, blue above, white at 0; saturated at ±DELTA_LIMIT."""
+    return diverging(value, DELTA_LIMIT)
+
+
+def sequential(value: float, white: float, full: float) -> str:
+    """White at `white` to blue at `full`, saturated beyond; grey for NaN."""
     if math.isnan(value):
         return NO_TEACHER
-    share = min(1.0, abs(value) / DELTA_LIMIT)
-    return _mix((255, 255, 255), (0, 114, 178) if value > 0 else (213, 94, 0), share * 0.85)
+    return _mix(WHITE, BLUE, 0.85 * min(1.0, max(0.0, (value - white) / (full - white))))
+
+
+def diverging(value: float, limit: float) -> str:
+    """Orange at -limit, white at 0, blue at +limit, saturated beyond; grey for NaN."""
+    if math.isnan(value):
+        return NO_TEACHER
+    return _mix(WHITE, BLUE if value > 0 else ORANGE, 0.85 * min(1.0, abs(value) / limit))
 
 
 def _mix(a: tuple[int, int, int], b: tuple[int, int, int], share: float) -> str:
     return "#" + "".join(f"{round(x + (y - x) * share):02x}" for x, y in zip(a, b))
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """`key` names its radio button and its style; `domain` is (low, high) in `unit`, fixed so that pictures compare."""
+
+    key: str
+    label: str
+    column: str
+    domain: tuple[float, float]
+    unit: str
+    colour: Callable[[float], str]
+
+
+QUANTITIES = (
+    Quantity("gate", "gate", "gate", (0.0, 1.0), "", gate_colour),
+    Quantity("delta", "Δ", "delta", (-DELTA_LIMIT, DELTA_LIMIT), "nats", delta_colour),
+    Quantity("advantage", "advantage", "advantage", (-2.0, 2.0), "", lambda v: diverging(v, 2.0)),
+    Quantity("net", "net coefficient ρA + λg", "net_coefficient", (-2.0, 2.0), "", lambda v: diverging(v, 2.0)),
+    # White is certain, so that what surprised the policy stands out.
+    Quantity("logprob", "log-prob", "logp_student", (-5.0, 0.0), "nats", lambda v: sequential(v, 0.0, -5.0)),
+    Quantity("entropy", "entropy", "entropy", (0.0, 2.0), "nats", lambda v: sequential(v, 0.0, 2.0)),
+)
+HOVER = (
+    ("gate", "gate"), ("Δ", "delta"), ("log-prob", "logp_student"), ("with the skill", "logp_teacher"), ("when sampled", "logp_rollout"),
+    ("of θ_old", "logp_old"), ("of the reference", "logp_ref"), ("entropy", "entropy"), ("advantage", "advantage"), ("ratio", "ratio"),
+    ("net coefficient", "net_coefficient"), ("KL", "kl"),
+)  # fmt: skip
 
 
 def choose_trajectory(tokens: pd.DataFrame, skills: pd.DataFrame) -> str | None:
@@ -70,22 +109,38 @@ def heatmap(tokens: pd.DataFrame, steps: pd.DataFrame, trajectory: pd.Series, sk
     )
     return Raw(
         head
-        + '<input type="radio" name="heat" id="show-gate" checked><label for="show-gate"> gate</label> '
-        + '<input type="radio" name="heat" id="show-delta"><label for="show-delta"> Δ</label> <span class=soft>'
-        + f'gate 0<span class="scale" style="background:linear-gradient(90deg,{gate_colour(0)},{gate_colour(1)})"></span>1 &nbsp; '
-        + f'Δ −{DELTA_LIMIT:g}<span class="scale" style="background:linear-gradient(90deg,{delta_colour(-9)},{delta_colour(0)},{delta_colour(9)})"></span>'
-        + f"+{DELTA_LIMIT:g} nats &nbsp; grey: no teacher</span>"
-        + f'<div class="columns"><div>{"".join(turns)}{cut}<div class="seen">{escape(_clip(trajectory["final_observation"]))}</div></div>'
+        + _choice()
+        + f'<div class="columns"><div>{"".join(turns)}{cut}<div class="turn"><div class="seen">{escape(_clip(trajectory["final_observation"]))}</div></div></div>'
         + f'<div class="skill">{_skill(skill)}{f"<p class=soft>{escape(taught_by)}</p>" if taught_by else ""}</div></div>'
     )
 
 
-def _span(row: dict) -> str:
-    title = (
-        f"{row['text']!r}\ngate {number(row['gate'])}  Δ {number(row['delta'])}\nlog-prob {number(row['logp_student'])}, "
-        f"with skill {number(row['logp_teacher'])}\nadvantage {number(row['advantage'])}  net {number(row['net_coefficient'])}"
+def _choice() -> str:
+    """Radio buttons and the scale of the chosen quantity; style sheets do the rest, so that no script is needed."""
+    buttons = "".join(
+        f'<input type="radio" name="heat" id="show-{q.key}"{" checked" if q is QUANTITIES[0] else ""}><label for="show-{q.key}">{escape(q.label)}</label> '
+        for q in QUANTITIES
     )
-    style = f"--g:{gate_colour(row['gate'])};--d:{delta_colour(row['delta'])}"
+    scales = "".join(_scale(q) for q in QUANTITIES)
+    return f'{buttons}<p class="scales soft">{scales}<span class="scale" style="background:{NO_TEACHER};width:18px"></span>does not apply</p>'
+
+
+def _scale(q: Quantity) -> str:
+    low, high = q.domain
+    stops = ",".join(q.colour(low + (high - low) * i / 4) for i in range(5))
+    ends = f"{low:g}", f"{high:g} {q.unit}".strip()
+    return (
+        f'<span class="of-{q.key}">{escape(q.label)} {ends[0]}<span class="scale" style="background:linear-gradient(90deg,{stops})"></span>'
+        f"{ends[1]}, saturated beyond &nbsp; </span>"
+    )
+
+
+def _span(row: dict) -> str:
+    values = "\n".join(f"{name} {number(row[column])}" for name, column in HOVER)
+    title = f"{row['text']!r}, id {row['token_id']}\n{values}\nminibatch {row['minibatch']}{', clipped' if row['clipped'] else ''}"
+    colours = [q.colour(float(row[q.column])) for q in QUANTITIES]
+    # `background` itself for readers that drop the page's style sheet; the sheet picks among the others.
+    style = f"background:{colours[0]};" + ";".join(f"--{q.key}:{c}" for q, c in zip(QUANTITIES, colours))
     return f'<span class="t" style="{style}" title="{escape(title)}">{escape(row["text"])}</span>'
 
 

@@ -72,6 +72,14 @@ def test_hostile_text_from_runs_and_caller_stays_text(tmp_path):
     assert text.count("&lt;script&gt;alert(1)") > 10  # and it is shown
 
 
+def test_signals_are_judged_in_words(tmp_path):
+    long = {"updates": 4, "tasks_per_update": 2, "group_size": 4}
+    run = fake_run(tmp_path / "run", config(stage2=long), metric_values={"policy/kl": 0.7})
+    text = own(write_report({"SEED": [run]}, tmp_path / "r.html", title="t").read_text(encoding="utf-8"))
+    assert re.search(r"<tr><td>KL to the reference</td><td>SEED</td><td>0.700</td><td>0.700</td><td>above 0.3 nats</td><td>warning in the only seed", text)
+    assert re.search(r"<tr class=sub><td>entropy</td><td>SEED</td><td>0.300</td><td>0.300</td><td>below 60% of its start</td><td>no warning", text)
+
+
 def test_quick_makes_no_claim(arms, tmp_path):
     text = own(write_report(arms, tmp_path / "r.html", title="quick", quick=True).read_text(encoding="utf-8"))
     verdict = text.split('<div class="verdict">')[1].split("</div>")[0]

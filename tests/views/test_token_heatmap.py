@@ -4,14 +4,16 @@ import pandas as pd
 from fake_run import fake_run
 
 from seedlab.store.reader import open_run
-from seedlab.views.token_heatmap import DELTA_LIMIT, HEAT_TOKENS, NO_TEACHER, choose_trajectory, delta_colour, gate_colour, heatmap
+from seedlab.views.template import STYLE
+from seedlab.views.token_heatmap import DELTA_LIMIT, HEAT_TOKENS, NO_TEACHER, QUANTITIES, choose_trajectory, delta_colour, gate_colour, heatmap
 
 NAN = float("nan")
 
 
 def tokens(*rows):
     base = {"trajectory": "t", "step": 0, "mask_opd": True, "delta": 0.1, "gate": 0.6, "text": "go", "logp_student": -1.0, "logp_teacher": -0.9,
-            "advantage": 0.0, "net_coefficient": 0.0}  # fmt: skip
+            "logp_rollout": -1.0, "logp_old": -1.0, "logp_ref": -1.1, "entropy": 0.5, "ratio": 1.0, "kl": 0.0, "clipped": False, "minibatch": 0,
+            "token_id": 7, "advantage": 0.0, "net_coefficient": 0.0}  # fmt: skip
     return pd.DataFrame([base | {"position": i} | row for i, row in enumerate(rows)])
 
 
@@ -30,9 +32,28 @@ def test_delta_colour_diverges_around_zero():
     assert int(red[1:3], 16) > int(red[5:7], 16) and int(blue[1:3], 16) < int(blue[5:7], 16)
 
 
+def test_every_quantity_has_a_button_a_scale_a_style_rule_and_its_own_colour():
+    assert [q.column for q in QUANTITIES] == ["gate", "delta", "advantage", "net_coefficient", "logp_student", "entropy"]
+    made = heatmap(tokens({"advantage": -9.0, "net_coefficient": 0.0, "logp_student": -5.0, "entropy": 0.0}), STEPS, TRAJECTORY, None)
+    for q in QUANTITIES:
+        assert f'id="show-{q.key}"' in made and f'class="of-{q.key}"' in made
+        assert f"#show-{q.key}:checked~.columns .t{{background:var(--{q.key})!important}}" in STYLE and f"#show-{q.key}:checked~.scales .of-{q.key}" in STYLE
+        assert q.colour(q.domain[0]) != q.colour(q.domain[1]) and q.colour(NAN) == NO_TEACHER
+    assert f"--advantage:{delta_colour(-9.0)};--net:#ffffff;--logprob:{gate_colour(1.0)};--entropy:#ffffff" in made
+    assert made.count(" checked") == 1 and 'id="show-gate" checked' in made
+
+
+def test_hovering_shows_every_value_of_a_token():
+    values = {"gate": 0.101, "delta": 0.102, "logp_student": 0.103, "logp_teacher": 0.104, "logp_rollout": 0.105, "logp_old": 0.106, "logp_ref": 0.107,
+              "entropy": 0.108, "advantage": 0.109, "ratio": 0.11, "net_coefficient": 0.111, "kl": 0.112}  # fmt: skip
+    made = heatmap(tokens(values | {"token_id": 31, "minibatch": 5, "clipped": True}), STEPS, TRAJECTORY, None)
+    title = made.split('title="')[1].split('"')[0]
+    assert all(f"{v:.3f}" in title for v in values.values()) and "id 31" in title and title.endswith("minibatch 5, clipped")
+
+
 def test_a_constant_gate_is_not_stretched_to_white():
     made = heatmap(tokens({}, {}, {}), STEPS, TRAJECTORY, None)
-    assert made.count(f"--g:{gate_colour(0.6)};") == 3
+    assert made.count(f"background:{gate_colour(0.6)};--gate:{gate_colour(0.6)};") == 3
 
 
 def test_hostile_text_stays_text():
@@ -46,7 +67,7 @@ def test_hostile_text_stays_text():
 
 def test_tokens_without_a_teacher_are_grey_and_have_dashes():
     made = heatmap(tokens({"mask_opd": False, "delta": NAN, "gate": NAN, "logp_teacher": NAN}), STEPS, TRAJECTORY, None)
-    assert f"--g:{NO_TEACHER};--d:{NO_TEACHER}" in made and "gate —" in made and "No skill was written" in made
+    assert f"--gate:{NO_TEACHER};--delta:{NO_TEACHER};" in made and "gate —" in made and "No skill was written" in made
 
 
 def test_a_long_trajectory_is_cut_and_says_so():
