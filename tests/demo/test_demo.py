@@ -28,7 +28,8 @@ def test_every_arm_finishes_and_the_report_is_one_offline_file(finished):
         assert len(run.metrics) == run.config.stage2.updates
         assert set(run.evaluations["panel"]) == {"seen", "unseen"}
     text = report.read_text(encoding="utf-8")
-    assert "<script src=" not in text and 'href="http' not in text
+    assert "default-src 'none'" in text  # the browser itself refuses every request
+    assert all(arm in text for arm in ("GRPO from the base", "GRPO from θ_sft", "SEED from θ_sft", "SEED, shuffled skills"))
 
 
 def test_a_second_demo_keeps_what_is_done(finished):
@@ -44,7 +45,8 @@ def test_arms_differ_in_the_method_alone(tmp_path):
     assert different == {"method", "objective"}
     assert {k for k in grpo["objective"] if grpo["objective"][k] != seed["objective"][k]} == {"opd_coef"}
     base = found["grpo-base-s0"].model_dump()
-    assert {k for k in grpo if grpo[k] != base[k]} == {"initial"}
+    assert {k for k in grpo if grpo[k] != base[k]} == {"initial", "stage1"}
+    assert {k for k in grpo["stage1"] if grpo["stage1"][k] != base["stage1"][k]} == {"enabled"}
 
 
 def test_another_configuration_in_the_same_folder_is_refused(finished):
