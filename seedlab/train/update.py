@@ -63,12 +63,19 @@ class Updater:
     def temperature(self) -> float:
         return self.cfg.rollout.temperature
 
-    def prepare(self, batch: PreparedBatch, ledger: Ledger) -> None:
-        """Log-probs that stay fixed during the update: the reference's, and the teacher's where it is scored once."""
-        students = [r.student for r in batch.rows]
+    def prepare(self, batch: PreparedBatch, parts: list[list[int]], ledger: Ledger) -> None:
+        """Log-probs that stay fixed during the update: the reference's, and the teacher's where it is scored once.
+
+        The reference sees the rows in the very micro-batches `parts` that the student will see: equal weights then give
+        equal numbers, and a KL gradient of exactly 0.  A gradient of mere rounding would be a full step under Adam.
+        """
         if self.uses_kl and self.cfg.objective.reference == "initial":
+            found: dict[int, torch.Tensor] = {}
             with ledger.phase("reference"):
-                batch.logp_ref = [lp for lp, _ in self._score(self.reference, students)]
+                for indices in parts:
+                    scored = self._score(self.reference, [batch.rows[i].student for i in indices])
+                    found |= {i: lp for i, (lp, _) in zip(indices, scored)}
+            batch.logp_ref = [found[i] for i in range(len(batch.rows))]
             ledger.count("reference", sum(len(r.ids) for r in batch.rows))
         elif self.uses_kl:  # pi_ref = theta_old
             batch.logp_ref = [torch.tensor(r.logp_rollout) for r in batch.rows]
@@ -93,11 +100,11 @@ class Updater:
 
     def run(self, batch: PreparedBatch, *, seed: int, update: int, ledger: Ledger, progress: Progress = silent) -> UpdateResult:
         """All minibatches of one update.  With nothing to learn from, no step is made and the weights stay as they are."""
-        self.prepare(batch, ledger)
         order = np.random.default_rng(stream_key(seed, "minibatches", update)).permutation(len(batch.rows)).tolist()
         parts = split_minibatches(
             len(batch.rows), order, minibatches=self.cfg.stage2.minibatches, minibatch_rows=self.cfg.stage2.minibatch_rows
         )
+        self.prepare(batch, parts, ledger)
         every = self.cfg.stage2.log_gradient_terms_every
         metrics: dict[str, float] = {}
         means = WeightedMeans()

@@ -218,6 +218,18 @@ def test_a_tied_batch_without_opd_changes_no_parameter(case):
     assert all(torch.equal(v, case.state[k]) for k, v in case.model.state_dict().items())
 
 
+@pytest.mark.parametrize("minibatches", [1, 4])
+@pytest.mark.parametrize("budget", [300, 16384])
+def test_nor_does_the_kl_term_where_policy_and_reference_are_one(make_session, micro, rollout, minibatches, budget):
+    case = Case(make_session, micro, rollout, f"stage2.minibatches={minibatches}", f"stage2.micro_batch_tokens={budget}")
+    case.reference = make_session(case.cfg).policy
+    batch = case.batch(skills=None)
+    batch.advantage = [torch.zeros_like(a) for a in batch.advantage]
+    result, _ = case.run(batch=batch, changes={"objective": {"opd_coef": 0.0, "kl_coef": 0.5, "entropy_coef": 0.0}})
+    assert [r["grad_norm"] for r in result.records] == [0.0] * minibatches
+    assert all(torch.equal(v, case.state[k]) for k, v in case.model.state_dict().items())
+
+
 def test_momentum_and_weight_decay_move_nothing_in_a_tied_batch(case):
     case.run(changes={"objective": {"opd_coef": 0.0, "kl_coef": 0.0, "entropy_coef": 0.0}})
     moved = model_hash(case.model)
