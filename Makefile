@@ -1,7 +1,7 @@
 # make demo · make test · make test-full · make lab
 #
 # Everything goes into .venv; a stamp file inside it says what is installed, so that a second call starts at once.
-# PYTHON=python3.12 chooses another interpreter, QUICK=1 the three-minute demo, OUT=folder another run folder.
+# PYTHON=python3.12 chooses another interpreter, QUICK=1 the short demo, OUT=folder another run folder.
 
 PYTHON ?= python3
 VENV ?= .venv

@@ -15,7 +15,7 @@ def add_commands(subparsers) -> None:
         "and a report. Stopped or interrupted, the same command goes on; finished runs are kept.",
         epilog="example: seedlab demo --quick --out runs/quick",
     )
-    parser.add_argument("--quick", action="store_true", help="three minutes, one seed, no claim on learning")
+    parser.add_argument("--quick", action="store_true", help="one seed, six updates, no claim on learning")
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="default: runs/demo")
     parser.add_argument("--processes", type=int, metavar="N", help="runs at once; default: one per core, at most 8")
     parser.set_defaults(run=run_demo)
