@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,11 +10,12 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit
 
-from seedlab.config.schema import ObjectiveConfig
+from seedlab.config.schema import Config, ObjectiveConfig
 
 GATE_TOLERANCE = 1e-5  # float32, β up to 100
 ADVANTAGE_TOLERANCE = 1e-5
 REPLAY_TOLERANCE = 1e-3  # nats between the cached sampler and the batched scorer, float32
+GRADIENT_JUMP = 100.0  # times the median norm; ordinary updates of one run differ by a factor of a few
 LEAST_IDS = 4  # a shorter run of ids occurs by chance
 
 
@@ -97,6 +99,44 @@ def token_mismatch(tokens: pd.DataFrame, steps: pd.DataFrame, trajectories: pd.D
         row = joined[~(gap <= 1e-6)].iloc[0]
         return f"{row['trajectory']} step {row['step']} position {row['position']} has logp_rollout {row['logp_rollout']}, the sampler said {row['logprobs']}"
     return None
+
+
+def mask_mismatch(tokens: pd.DataFrame, trajectories: pd.DataFrame, skills: pd.DataFrame, cfg: Config) -> str | None:
+    """The first token that learns where it must not, or that is left out of the policy term; None where masks are right.
+
+    The policy term covers every sampled token; infrastructure failures have no tokens at all.  Distillation may cover a
+    token only where the policy term does, inside `objective.where`, with a usable skill to read.
+    """
+    key = ["trajectory", "step", "position"]
+    failed = set(trajectories.loc[trajectories["infra_failure"] != "", "id"])
+    stray = tokens.loc[~tokens["trajectory"].isin(trajectories["id"]), "trajectory"]
+    if len(stray):
+        return f"{len(stray)} tokens belong to {stray.iloc[0]}, which is not among the trajectories"
+    owner = trajectories.set_index("id").loc[tokens["trajectory"]]
+    taught = tokens["mask_opd"].to_numpy()
+    objective, usable = cfg.objective, set(skills.loc[skills["accepted"], "trajectory"])
+    needs_skill = objective.skill_from == "shuffled" or (objective.skill_from in ("own", "scripted") and cfg.analyzer.drop_unusable)
+    allowed = {
+        "all": np.ones(len(tokens), dtype=bool), "tied": owner["tied"].to_numpy(), "successes": owner["success"].to_numpy(),
+        "failures": ~owner["success"].to_numpy(),
+    }[objective.where]  # fmt: skip
+    rules = (
+        ("was sampled but is masked out of the policy term", ~(tokens["mask_policy"].to_numpy() | tokens["trajectory"].isin(failed).to_numpy())),
+        ("learns although the infrastructure failed in its episode", (tokens["mask_policy"].to_numpy() | taught) & tokens["trajectory"].isin(failed).to_numpy()),
+        ("is distilled by a method without distillation", taught & (objective.opd_coef == 0)),
+        (f"is distilled outside objective.where={objective.where}", taught & ~allowed),
+        ("is distilled although its trajectory has no accepted skill", taught & needs_skill & ~tokens["trajectory"].isin(usable).to_numpy()),
+    )
+    for problem, wrong in rules:
+        if wrong.any():
+            row = tokens.loc[wrong, key].iloc[0]
+            return f"{row['trajectory']} step {row['step']} position {row['position']} {problem} ({int(wrong.sum())} such tokens)"
+    return None
+
+
+def panel_hash(tasks: Sequence[str]) -> str:
+    """The hash by which a panel is named: SHA-256 over its task ids, one a line, 16 digits."""
+    return hashlib.sha256("\n".join(tasks).encode()).hexdigest()[:16]
 
 
 @dataclass

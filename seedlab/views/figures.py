@@ -17,7 +17,7 @@ from seedlab.views.template import details, table, number
 ROLE_COLOURS = {
     "grpo-base": "#0072B2", "grpo-sft": "#009E73", "seed-sft": "#D55E00", "seed-base": "#E69F00", "shuffled": "#CC79A7",
 }  # fmt: skip
-OTHER_COLOURS = ("#56B4E9", "#000000", "#8C6D31", "#7B61A8", "#F0E442")
+OTHER_COLOURS = ("#56B4E9", "#6E7781", "#8C6D31", "#7B61A8", "#F0E442")
 DASHES = {"grpo-base": "dash", "grpo-sft": "dot", "seed-sft": "solid", "seed-base": "solid", "shuffled": "dashdot"}
 
 # plotly 7 shows a button that uploads the chart unless it is told not to.
@@ -25,6 +25,12 @@ CONFIG = {
     "displaylogo": False, "showSendToCloud": False, "showLink": False, "plotlyServerURL": "", "responsive": True,
     "modeBarButtonsToRemove": ["sendChartToCloud", "sendDataToCloud", "select2d", "lasso2d"],
 }  # fmt: skip
+
+# Axes and text in the page's dark colours, where the reader's system is dark.
+DARK = (
+    'if(matchMedia("(prefers-color-scheme: dark)").matches){var l=f.layout;(l.font=l.font||{}).color="#e3e8ee";["xaxis","yaxis"].forEach('
+    'function(a){l[a]=l[a]||{};l[a].gridcolor="#343d49";l[a].zerolinecolor="#4c5765"})}'
+)
 
 
 def colours(arms: Sequence[Arm]) -> dict[str, str]:
@@ -120,6 +126,36 @@ def bin_shares(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return counts / max(1, len(clipped))
 
 
+def chance_of_tie(success_rate: float, group_size: int) -> float:
+    """p^N + (1-p)^N."""
+    from seedlab.objective.advantages import tie_probability  # loads torch, which nothing else here needs
+
+    return tie_probability(success_rate, group_size)
+
+
+def tie_figure(arms: Sequence[Arm], group_size: int) -> go.Figure | None:
+    """Each update's tie rate over its success rate, and p^N + (1-p)^N, which holds where all tasks are equally hard."""
+    figure, palette = go.Figure(), colours(arms)
+    share = np.linspace(0.0, 1.0, 101)
+    figure.add_scatter(
+        x=_plain(share), y=_plain([chance_of_tie(float(p), group_size) for p in share]), mode="lines", name=f"p^N + (1−p)^N, N = {group_size}",
+        line={"width": 2, "color": "#8a94a3"}, hoverinfo="skip",
+    )
+    for arm in arms:
+        p, ties = (arm.curve(m).stack().dropna() for m in ("rollout/success", "rollout/tie_rate"))
+        common = p.index.intersection(ties.index)
+        if len(common):
+            figure.add_scatter(
+                x=_plain(p[common]), y=_plain(ties[common]), mode="markers", name=arm.name, marker={"color": palette[arm.name], "size": 6, "opacity": 0.65},
+                text=[f"update {u}, seed {s}" for u, s in common], hovertemplate="%{text}<br>success %{x:.3f}, tied %{y:.3f}",
+            )
+    if len(figure.data) == 1:
+        return None
+    figure.update_layout(**_layout("Tied groups against success, one point per update", "success of the update's rollouts", "share of groups tied"))
+    figure.update_xaxes(range=[0, 1]).update_yaxes(range=[0, 1.02])
+    return figure
+
+
 def cost_figure(costs: Mapping[str, Mapping[str, float]], phases: Sequence[str]) -> go.Figure:
     """Stacked seconds per update: one bar per arm, one colour per phase."""
     palette = ("#0072B2", "#D55E00", "#CC79A7", "#56B4E9", "#009E73", "#F0E442", "#999999")
@@ -135,6 +171,7 @@ def _layout(title: str, x: str, y: str) -> dict:
     return {
         # Not plotly's own template: it is copied for every figure and makes the page slow to write.
         "template": "none", "font": {"size": 12, "color": "#1d2430"}, "title": {"text": title, "font": {"size": 15}, "x": 0.05, "xanchor": "left"},
+        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",  # the page's own, light or dark
         "height": 390, "margin": {"l": 60, "r": 20, "t": 48, "b": 84}, "legend": {"orientation": "h", "y": -0.24}, "hovermode": "closest",
         "xaxis": axis | {"title": {"text": x, "standoff": 6}}, "yaxis": axis | {"title": {"text": "" if y == "1" else y}, "tickformat": "~g"},
     }  # fmt: skip
@@ -150,9 +187,10 @@ def figure_html(figure: go.Figure, name: str, fallback: str, *, summary: str = "
     # Escaping "<" keeps a hostile name from closing the script element.
     spec = json.dumps(figure.to_plotly_json(), default=_encode).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     height = figure.layout.height or 380
+    draw = f"{DARK}Plotly.newPlot({json.dumps(name)},f.data,f.layout,{json.dumps(CONFIG)})"
     return (
         f'<div class="figure" id="{name}" style="min-height:{height}px"></div>'
-        f"<script>(function(){{var f={spec};Plotly.newPlot({json.dumps(name)},f.data,f.layout,{json.dumps(CONFIG)})}})()</script>"
+        f"<script>(function(){{var f={spec};{draw}}})()</script>"
         + details(summary, fallback)
     )
 

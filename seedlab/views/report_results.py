@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from seedlab.analysis.compare import MEASURE_NAMES, contrasts, differing_settings, questions, show_interval
 from seedlab.analysis.frames import MEASURES, Arm, evaluation_frame, scores
 from seedlab.analysis.statistics import interquartile_mean, mean_interval, probability_of_improvement, stratified_bootstrap, wilson_interval
 from seedlab.store.errors import RunError
-from seedlab.views.figures import colours, curves_figure, curves_table, figure_html
+from seedlab.views.figures import chance_of_tie, colours, curves_figure, curves_table, figure_html, tie_figure
 from seedlab.views.template import Raw, details, empty, escape, number, paragraph, table
 
 WINDOW = 4  # updates; single updates of 64 trajectories are noisy
@@ -206,4 +207,24 @@ def ties(arms: Sequence[Arm]) -> str:
             rows.append([arm.name, show_interval(mean_interval(late.values())), show_interval(mean_interval(share.values())), *map(number, norms)])
     lead = "In a tied group every advantage is 0, so that the policy term has no gradient there; only distillation (and KL) acts on it."
     headers = ["arm", "tie rate, last quarter", "gate mass on tied groups", "OPD gradient norm, tied", "untied"]
-    return paragraph(lead) + figure_html(figure, "fig-ties", curves_table(arms, "rollout/tie_rate")) + table(headers, rows)
+    parts = [paragraph(lead), figure_html(figure, "fig-ties", curves_table(arms, "rollout/tie_rate")), table(headers, rows)]
+    return "".join(parts) + _against_chance(arms)
+
+
+def _against_chance(arms: Sequence[Arm]) -> str:
+    """Tie rates beside the rate that the success rate alone would give."""
+    sizes = {run.config.stage2.group_size for arm in arms for run in arm.runs.values()}
+    if len(sizes) > 1:
+        return empty(f"The runs have groups of different sizes ({', '.join(map(str, sorted(sizes)))}), so that no one curve of chance ties fits them.")
+    figure = tie_figure(arms, *sizes)
+    if figure is None:
+        return empty("No update has both a success and a tie rate.")
+    rows = []
+    for arm in arms:
+        success, ties = arm.curve("rollout/success"), arm.curve("rollout/tie_rate")
+        if success.size and ties.size:
+            p = float(np.nanmean(success))
+            rows.append([arm.name, number(p), number(chance_of_tie(p, *sizes)), number(float(np.nanmean(ties)))])
+    lead = "The line is the chance of a tie if all tasks were equally hard. Real tasks differ, some always won and some never, so that points lie above it."
+    content = table(["arm", "mean success", "chance of a tie at that rate", "mean tie rate"], rows, numbers=range(1, 4))
+    return paragraph(lead) + figure_html(figure, "fig-tie-chance", content)

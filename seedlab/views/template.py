@@ -13,25 +13,27 @@ POLICY = (
 )
 
 STYLE = """
-:root{--ink:#1d2430;--soft:#5b6575;--line:#d9dee6;--wash:#f5f7fa}
+/* Light and dark; a token keeps dark ink, because its background is always pale to mid blue or orange. */
+:root{color-scheme:light dark;--paper:#fff;--ink:#1d2430;--soft:#5b6575;--line:#d9dee6;--wash:#f5f7fa;--link:#0072b2;--note:#fff8e6;--bad:#fdeeea}
+@media(prefers-color-scheme:dark){:root{--paper:#14181f;--ink:#e3e8ee;--soft:#9fabba;--line:#343d49;--wash:#1d232c;--link:#6db8ea;--note:#2b2616;--bad:#33211b}}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:1180px;padding:28px 24px 80px;font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;color:var(--ink);background:#fff}
+body{margin:0 auto;max-width:1180px;padding:28px 24px 80px;font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;color:var(--ink);background:var(--paper)}
 h1{font-size:27px;margin:0 0 4px}h2{font-size:20px;margin:44px 0 8px;padding-top:14px;border-top:1px solid var(--line)}h3{font-size:16px;margin:22px 0 6px}
 p{max-width:86ch;margin:8px 0}.soft{color:var(--soft)}
-.verdict{background:#fff8e6;border-left:5px solid #e69f00;padding:10px 18px;margin:18px 0}.verdict p:first-child{font-weight:600}
+.verdict{background:var(--note);border-left:5px solid #e69f00;padding:10px 18px;margin:18px 0}.verdict p:first-child{font-weight:600}
 .empty{background:var(--wash);border-left:4px solid #9aa5b4;padding:8px 14px;color:var(--soft)}
-.warn{background:#fdeeea;border-left:4px solid #d55e00;padding:8px 14px}
+.warn{background:var(--bad);border-left:4px solid #d55e00;padding:8px 14px}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px;margin:8px 0 14px}
 th,td{border-bottom:1px solid var(--line);padding:4px 10px;text-align:left;vertical-align:top;overflow-wrap:break-word}
 th{background:var(--wash);font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 tr.sub td{color:var(--soft)}details{margin:4px 0 14px}summary{cursor:pointer;color:var(--soft);font-size:13px}
-.figure{min-height:380px}nav{font-size:13px;margin:10px 0;display:flex;flex-wrap:wrap}nav a{margin-right:14px;white-space:nowrap;color:#0072b2}
+.figure{min-height:380px}nav{font-size:13px;margin:10px 0;display:flex;flex-wrap:wrap}nav a{margin-right:14px;white-space:nowrap;color:var(--link)}
 .swatch{display:inline-block;width:11px;height:11px;border-radius:2px;margin-right:6px}
 .columns{display:grid;grid-template-columns:minmax(0,2.4fr) minmax(240px,1fr);gap:22px}
 .skill{border:1px solid var(--line);border-radius:6px;padding:10px 14px;background:var(--wash);align-self:start;position:sticky;top:12px;overflow-wrap:anywhere}
 .turn{margin:0 0 10px}.turn .seen{color:var(--soft);font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere}
 .tokens{font:13px/2 ui-monospace,"DejaVu Sans Mono",monospace;white-space:pre-wrap;overflow-wrap:anywhere}
-.t{padding:2px 0;outline:1px solid #e6eaf0}
+.t{padding:2px 0;color:#1d2430;outline:1px solid #e6eaf0}
 #show-gate:checked~.columns .t{background:var(--gate)!important}#show-delta:checked~.columns .t{background:var(--delta)!important}
 #show-advantage:checked~.columns .t{background:var(--advantage)!important}#show-net:checked~.columns .t{background:var(--net)!important}
 #show-logprob:checked~.columns .t{background:var(--logprob)!important}#show-entropy:checked~.columns .t{background:var(--entropy)!important}

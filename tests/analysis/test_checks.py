@@ -53,10 +53,15 @@ tied = lambda f: f.index[f["tied"]][0]
         ("tokens", lambda f: f.iloc[1:], "token ids as sampled", "is not among the tokens"),
         ("tokens", put("logp_rollout", lambda p: p - 0.01), "sampled = scored log-probs", "when scored"),
         ("tokens", put("logp_student", lambda p: np.nan), "sampled = scored log-probs", "nan when scored"),
+        ("tokens", put("mask_policy", lambda m: False, lambda f: f.index[~f["mask_opd"]][0]), "masks", "is masked out of the policy term (1 such"),
+        ("tokens", put("mask_policy", lambda m: False, taught), "masks", "is masked out of the policy term"),
+        ("tokens", put("mask_opd", lambda m: True, lambda f: f.index[~f["mask_opd"]][0]), "masks", "has no accepted skill (1 such"),
+        ("tokens", put("trajectory", lambda t: "u1/nowhere/n0"), "masks", "not among the trajectories"),
+        ("trajectories", put("infra_failure", lambda m: "worker killed"), "masks", "although the infrastructure failed"),
         ("trajectories", put("advantage", lambda a: a * 1.01, untied), "advantages", "returns give"),
         ("trajectories", put("advantage", lambda a: 1e-7, tied), "advantages", "not exactly 0"),
         ("trajectories", put("tied", lambda t: False, tied), "advantages", "`tied` is wrong"),
-        ("trajectories", put("task", lambda t: PANELS["seen"][0]), "panels are disjoint", "not in the train panel"),
+        ("trajectories", put("task", lambda t: PANELS["seen"][0]), "panels are disjoint and hashed", "not in the train panel"),
         ("episodes", lambda f: f.iloc[1:], "every panel task evaluated once", "was not evaluated"),
         ("episodes", lambda f: f.assign(task=[f["task"].iloc[1], *f["task"].iloc[1:]]), "every panel task evaluated once", "was not evaluated"),
     ],
@@ -110,12 +115,12 @@ def test_a_damaged_table_fails_without_stopping_the_other_checks(tmp_path):
     (path / "updates" / "000001" / "tokens.parquet").write_bytes(b"PAR1 no more")
     results = states(path)
     assert results["every file can be read"].state == "failed" and "tokens.parquet" in results["every file can be read"].detail
-    assert results["panels are disjoint"].state == "passed"
+    assert results["panels are disjoint and hashed"].state == "passed"
 
 
 def test_command_exits_with_1_on_a_failure_and_0_on_a_sound_run(tmp_path, capsys):
     assert main(["check", str(fake_run(tmp_path / "ok"))]) == 0
-    assert "11 checks, 0 failed, 0 not made" in capsys.readouterr().out
+    assert "12 checks, 0 failed, 0 not made" in capsys.readouterr().out
     bad = fake_run(tmp_path / "bad", change=spoil("tokens", put("gate", lambda g: 0.1, taught)))
     assert main(["check", str(bad)]) == 1
     assert "failed      gate" in capsys.readouterr().out
@@ -151,3 +156,32 @@ def test_advantages_agree_with_the_objective_for_every_reading(changes):
     got = expected_advantages(played, steps, cfg)
     assert got.advantage == pytest.approx(expected.advantage_T.double().numpy(), abs=1e-5)
     assert got.tied.tolist() == expected.tied_T.tolist()
+
+
+def test_distillation_outside_its_place_is_found(tmp_path):
+    # The fake run distils every trajectory with an accepted skill, whatever the configuration says.
+    for where, state in (("all", "passed"), ("tied", "failed"), ("successes", "failed"), ("failures", "failed")):
+        result = states(fake_run(tmp_path / where, config(objective={"where": where})))["masks"]
+        assert result.state == state and (state == "passed" or f"objective.where={where}" in result.detail)
+
+
+def test_distillation_in_a_method_without_it_is_found(tmp_path):
+    found = states(fake_run(tmp_path / "run", config("grpo"), change=spoil("tokens", put("mask_opd", lambda m: True))))["masks"]
+    assert found.state == "failed" and "by a method without distillation (1 such" in found.detail
+
+
+def test_a_gradient_that_jumps_is_found(tmp_path):
+    cfg = config(stage2={"updates": 3, "tasks_per_update": 2, "group_size": GROUP, "log_gradient_terms_every": 1})
+    run = fake_run(tmp_path / "run", cfg)
+    assert "stable (0.2 to 0.2) at 3 of 3 measured updates" in states(run)["OPD gradient"].detail
+    text = (run / "metrics.jsonl").read_text().replace('"optim/grad_norm_opd": 0.2', '"optim/grad_norm_opd": 21.0', 1)
+    (run / "metrics.jsonl").write_text(text)
+    found = states(run)["OPD gradient"]
+    assert found.state == "failed" and "jumps to 21 at update 0" in found.detail
+
+
+def test_a_panel_that_is_not_the_one_of_its_hash_is_found(tmp_path):
+    run = fake_run(tmp_path / "run")
+    (run / "manifest.json").write_text((run / "manifest.json").read_text().replace(PANELS["dev"][0], "household/other"))
+    found = states(run)["panels are disjoint and hashed"]
+    assert found.state == "failed" and "gives panel dev the hash" in found.detail

@@ -8,7 +8,7 @@ from fake_run import config, fake_run
 
 from seedlab.analysis.frames import Arm, load_arms
 from seedlab.analysis.statistics import mean_interval
-from seedlab.views.figures import CONFIG, ROLE_COLOURS, bin_shares, colours, curve_summary, curves_figure, curves_table, figure_html, histogram_figure, smoothed
+from seedlab.views.figures import CONFIG, ROLE_COLOURS, bin_shares, colours, curve_summary, curves_figure, curves_table, figure_html, histogram_figure, smoothed, tie_figure
 
 
 class FakeArm(Arm):
@@ -71,3 +71,21 @@ def test_the_table_beside_a_figure_has_its_numbers(tmp_path):
     arms = load_arms({"SEED": [fake_run(tmp_path / "a", config("seed", seed=0)), fake_run(tmp_path / "b", config("seed", seed=1))]})
     made = curves_table(arms, "rollout/tie_rate")
     assert made.count("0.500 (2)") == 2 and "SEED (seeds)" in made
+
+
+class TwoCurves(FakeArm):
+    def __init__(self, name, success, ties):
+        super().__init__(name, None)
+        self._curves = {"rollout/success": success, "rollout/tie_rate": ties}
+
+    def curve(self, metric):
+        return self._curves[metric]
+
+
+def test_ties_stand_beside_the_chance_of_a_tie():
+    success, ties = pd.DataFrame({0: [0.85, 0.5], 1: [0.95, np.nan]}), pd.DataFrame({0: [0.3, 0.1], 1: [0.7, 0.2]})
+    line, points = tie_figure([TwoCurves("a", success, ties)], 8).data
+    assert dict(zip(line.x, line.y))[0.85] == pytest.approx(0.272, abs=5e-4) and line.y[0] == line.y[-1] == 1.0
+    # A point needs both numbers.
+    assert sorted(zip(points.x, points.y, points.text)) == [(0.5, 0.1, "update 1, seed 0"), (0.85, 0.3, "update 0, seed 0"), (0.95, 0.7, "update 0, seed 1")]
+    assert tie_figure([TwoCurves("a", pd.DataFrame(), pd.DataFrame())], 8) is None

@@ -1,6 +1,7 @@
 import math
+import re
 
-from seedlab.views.template import Raw, details, escape, number, page, paragraph, table
+from seedlab.views.template import STYLE, Raw, details, escape, number, page, paragraph, table
 
 HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(1)>"' & <|end|>"""
 
@@ -24,3 +25,9 @@ def test_an_undefined_number_is_a_dash():
 def test_the_page_forbids_every_request():
     made = page("t", "", [])
     assert "default-src 'none'" in made and made.index("Content-Security-Policy") < made.index("<style>")
+
+
+def test_every_colour_of_the_page_has_a_dark_twin():
+    light, dark = (dict(re.findall(r"--(\w+):(#\w+)", STYLE.split(start)[1].split("}")[0])) for start in (":root{color-scheme", "dark){:root{"))
+    assert light.keys() == dark.keys() and all(light[k] != dark[k] for k in light)
+    assert set(re.findall(r"var\(--(ink|paper|soft|line|wash|link|note|bad)\)", STYLE)) == set(light)
