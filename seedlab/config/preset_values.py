@@ -56,7 +56,7 @@ _ALFWORLD_TINY: Settings = {
     "analyzer": {"max_prompt_tokens": 1984},
 }
 
-# `seedlab demo --quick`: three minutes, and no claim on learning.  The demo itself uses a single seed.
+# `seedlab demo --quick`: the whole path in a short time, one seed, no claim on learning.
 QUICK_OVERRIDES: Settings = {
     "tiny": {"documents": 1500},
     "env": {"panel_limits": {"dev": 24, "seen": 24, "unseen": 24}},
