@@ -48,17 +48,27 @@ class Arm:
         found = {seed: self.metrics(seed)[metric] for seed in self.runs if metric in self.metrics(seed)}
         return pd.DataFrame(found).sort_index().dropna(how="all") if found else pd.DataFrame()
 
+    @property
+    def unfinished(self) -> list[int]:
+        """Seeds whose run has fewer updates than its configuration plans."""
+        return [s for s, run in self.runs.items() if len(self.metrics(s)) < run.config.stage2.updates]
+
     def late_mean(self, metric: str, share: float = 0.25) -> dict[int, float]:
-        """By seed: mean over the last `share` of the updates that have the metric."""
+        """By seed: mean over the last `share` of the updates that have the metric.
+
+        An unfinished run has no last part yet, so that it is left out, unless no run of the arm is finished.
+        """
         return self._part_mean(metric, share, last=True)
 
     def early_mean(self, metric: str, share: float = 0.25) -> dict[int, float]:
+        """As `late_mean`, over the first `share`, for the same seeds."""
         return self._part_mean(metric, share, last=False)
 
     def _part_mean(self, metric: str, share: float, last: bool) -> dict[int, float]:
-        out = {}
+        out, partial = {}, set(self.unfinished)
+        left_out = partial if partial < set(self.runs) else set()
         for seed, column in self.curve(metric).items():
-            values = column.dropna()
+            values = column.dropna() if seed not in left_out else column[:0]
             count = max(1, round(len(values) * share))
             if len(values):
                 out[seed] = float((values.iloc[-count:] if last else values.iloc[:count]).mean())

@@ -79,8 +79,9 @@ def curves_figure(
         band = summary.dropna()
         if len(band):
             low, high = band["low"], band["high"]
-            if limits:
-                low, high = low.clip(*limits), high.clip(*limits)
+            bounds = limits or ((0.0, 1.0) if unit == "share" else None)
+            if bounds:
+                low, high = low.clip(*bounds), high.clip(*bounds)
             figure.add_scatter(
                 x=[*band.index, *band.index[::-1]], y=_plain([*high, *low[::-1]]), fill="toself", fillcolor=translucent(colour, 0.13),
                 mode="lines", line={"width": 0}, hoverinfo="skip", showlegend=False, legendgroup=arm.name,
@@ -171,6 +172,7 @@ def _layout(title: str, x: str, y: str) -> dict:
     return {
         # Not plotly's own template: it is copied for every figure and makes the page slow to write.
         "template": "none", "font": {"size": 12, "color": "#1d2430"}, "title": {"text": title, "font": {"size": 15}, "x": 0.05, "xanchor": "left"},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#9aa5b4", "activecolor": "#5b6575"},
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",  # the page's own, light or dark
         "height": 390, "margin": {"l": 60, "r": 20, "t": 48, "b": 84}, "legend": {"orientation": "h", "y": -0.24}, "hovermode": "closest",
         "xaxis": axis | {"title": {"text": x, "standoff": 6}}, "yaxis": axis | {"title": {"text": "" if y == "1" else y}, "tickformat": "~g"},

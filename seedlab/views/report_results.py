@@ -187,6 +187,11 @@ def learning(arms: Sequence[Arm]) -> str:
             cells = [show_interval(mean_interval(x.values())) for x in (early, late)]
             rows.append([arm.name, *cells, show_interval(gain, signed=True), ", ".join(f"{v:.3f}" for v in late.values())])
     parts.append(table(["arm", "first quarter", "last quarter", "gain", "last quarter by seed"], rows))
+    for arm in arms:
+        if arm.unfinished:
+            seeds, kept = ", ".join(map(str, arm.unfinished)), len(arm.unfinished) < len(arm.runs)
+            what = "is left out of first and last quarters, here and below" if kept else "has no last quarter yet: quarters are of what there is"
+            parts.append(paragraph(f"{arm.name}: seed {seeds} is unfinished and {what}.", "warn"))
     length = curves_figure(arms, "rollout/episode_length", "Episode length", "steps", window=window)
     if length is not None:
         parts.append(figure_html(length, "fig-length", curves_table(arms, "rollout/episode_length", window)))

@@ -34,10 +34,16 @@ def test_band_is_the_t_interval_and_single_seeds_are_thin():
     summary = curve_summary(frame)
     expected = mean_interval([0.2, 0.6])
     assert summary.loc[1].tolist() == [expected.estimate, expected.low, expected.high, 2]
-    figure = curves_figure([FakeArm("a", frame)], "m", "title", "share")
+    figure = curves_figure([FakeArm("a", frame)], "m", "title", "nats")
     band, *thin, mean = figure.data
     assert list(band.y[:2]) == pytest.approx(summary["high"], rel=1e-5) and list(band.y[2:]) == pytest.approx(summary["low"][::-1], rel=1e-5)
     assert [t.line.width for t in thin] == [0.8, 0.8] and mean.line.width == 2.6 and list(mean.y) == pytest.approx([0.2, 0.4])
+
+
+def test_the_band_of_a_share_stays_between_0_and_1():
+    frame = pd.DataFrame({0: [0.1], 1: [0.9]})
+    assert list(curves_figure([FakeArm("a", frame)], "m", "title", "share").data[0].y) == [1.0, 0.0]
+    assert curves_figure([FakeArm("a", frame)], "m", "title", "nats").data[0].y[0] > 1.0
 
 
 def test_one_seed_has_no_band_and_no_arm_no_figure():
