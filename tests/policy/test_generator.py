@@ -178,6 +178,28 @@ def test_a_fault_of_the_engine_reaches_every_waiting_episode(weights, monkeypatc
     assert [str(e) for e in asyncio.run(both())] == ["device lost", "device lost"]
 
 
+def test_an_episode_that_fails_leaves_the_generator_usable(weights):
+    generator = LocalGenerator(weights, context=CONTEXT)
+
+    async def one(name, fails):
+        try:
+            await generator.generate(PLAIN, draw(name), trajectory_id=name)
+            if fails:
+                raise ZeroDivisionError("a bug of the environment")
+            await generator.generate(PLAIN, draw((name, 1)), trajectory_id=name)
+        finally:
+            generator.leave()
+
+    async def episodes():
+        generator.expect(3)
+        await asyncio.gather(*(one(f"t{i}", i == 1) for i in range(3)))
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(episodes())
+    again = ask(generator, [("a", PLAIN, draw(0)), ("b", PLAIN, draw(1))])
+    assert_same(again, ask(LocalGenerator(weights, context=CONTEXT), [("a", PLAIN, draw(0)), ("b", PLAIN, draw(1))]))
+
+
 def test_images_are_refused(weights):
     generator = LocalGenerator(weights, context=CONTEXT)
     with pytest.raises(NotImplementedError, match="text only"):
