@@ -23,7 +23,10 @@ DASHES = {"grpo-base": "dash", "grpo-sft": "dot", "seed-sft": "solid", "seed-bas
 # plotly 7 shows a button that uploads the chart unless it is told not to.
 CONFIG = {
     "displaylogo": False, "showSendToCloud": False, "showLink": False, "plotlyServerURL": "", "responsive": True,
-    "modeBarButtonsToRemove": ["sendChartToCloud", "sendDataToCloud", "select2d", "lasso2d"],
+    # Dragging zooms and a double click resets, so that these buttons would only lie over long titles.
+    "modeBarButtonsToRemove": [
+        "sendChartToCloud", "sendDataToCloud", "select2d", "lasso2d", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d",
+    ],
 }  # fmt: skip
 
 # Axes and text in the page's dark colours, where the reader's system is dark.
@@ -163,15 +166,16 @@ def cost_figure(costs: Mapping[str, Mapping[str, float]], phases: Sequence[str])
     figure = go.Figure()
     for phase, colour in zip(phases, palette):
         figure.add_bar(y=list(costs), x=[cost.get(phase, 0.0) for cost in costs.values()], name=phase, orientation="h", marker={"color": colour})
-    figure.update_layout(**_layout("Seconds per update by phase", "seconds", "") | {"barmode": "stack", "height": 150 + 60 * len(costs)})
+    figure.update_layout(**_layout("Seconds per update by phase", "seconds", "") | {"barmode": "stack", "height": 170 + 50 * len(costs)})
+    figure.update_layout(legend={"traceorder": "normal"}).update_yaxes(autorange="reversed", showgrid=False)  # as in the table: first arm on top
     return figure
 
 
 def _layout(title: str, x: str, y: str) -> dict:
-    axis = {"gridcolor": "#e6eaf0", "zerolinecolor": "#c3cad4"}
+    axis = {"gridcolor": "#e6eaf0", "zerolinecolor": "#c3cad4", "automargin": True}
     return {
         # Not plotly's own template: it is copied for every figure and makes the page slow to write.
-        "template": "none", "font": {"size": 12, "color": "#1d2430"}, "title": {"text": title, "font": {"size": 15}, "x": 0.05, "xanchor": "left"},
+        "template": "none", "font": {"size": 12, "color": "#1d2430"}, "title": {"text": title, "font": {"size": 14}, "x": 0.05, "xanchor": "left"},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#9aa5b4", "activecolor": "#5b6575"},
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",  # the page's own, light or dark
         "height": 390, "margin": {"l": 60, "r": 20, "t": 48, "b": 84}, "legend": {"orientation": "h", "y": -0.24}, "hovermode": "closest",
@@ -193,7 +197,7 @@ def figure_html(figure: go.Figure, name: str, fallback: str, *, summary: str = "
     return (
         f'<div class="figure" id="{name}" style="min-height:{height}px"></div>'
         f"<script>(function(){{var f={spec};{draw}}})()</script>"
-        + details(summary, fallback)
+        "<noscript><p class=soft>The figure needs JavaScript; its numbers are in the table below.</p></noscript>" + details(summary, fallback)
     )
 
 

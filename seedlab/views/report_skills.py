@@ -222,15 +222,15 @@ SIGNALS = (
 
 def signals(arms: Sequence[Arm]) -> str:
     """Readings against their thresholds, then curves that warn of a collapse, with what each would mean."""
-    parts = [_readings(arms)]
+    parts, absent = [], []
     for place, (metric, meaning) in enumerate(SIGNALS):
         unit, sentence = describe(metric)
         figure = curves_figure(arms, metric, sentence, unit)
         if figure is None:
-            parts.append(empty(f"No run has {metric} ({sentence})."))
+            absent.append(empty(f"No run has {metric} ({sentence})."))
             continue
-        parts.append(paragraph(meaning) + figure_html(figure, f"fig-signal-{place}", curves_table(arms, metric)))
-    return "".join(parts)
+        parts.append(f"<div>{paragraph(meaning)}{figure_html(figure, f'fig-signal-{place}', curves_table(arms, metric))}</div>")
+    return _readings(arms) + f'<div class="pairs">{"".join(parts)}</div>' + "".join(absent)
 
 
 def _readings(arms: Sequence[Arm]) -> str:

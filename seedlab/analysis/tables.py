@@ -1,0 +1,83 @@
+"""Long frames for notebooks and for whoever wants other figures than the report's; every one is plain pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from seedlab.analysis.frames import MEASURES, Arm, evaluation_frame, scores
+from seedlab.analysis.statistics import mean_interval
+from seedlab.store.reader import Run
+
+
+def learning_curves(arms: Sequence[Arm], metric: str = "rollout/success") -> pd.DataFrame:
+    """Columns arm, seed, update, value: one row wherever a run has the metric (units: `seedlab.store.metrics.describe`)."""
+    rows = [
+        (arm.name, seed, update, value)
+        for arm in arms
+        for seed, column in arm.curve(metric).items()
+        for update, value in column.dropna().items()
+    ]
+    return pd.DataFrame(rows, columns=["arm", "seed", "update", "value"])
+
+
+def tie_rates(arms: Sequence[Arm]) -> pd.DataFrame:
+    """Columns arm, seed, update, success, tied, chance: shares of an update's rollouts, of its groups, and
+    p^N + (1-p)^N at that success rate, which is the tie rate if all tasks were equally hard (paper section 6)."""
+    from seedlab.objective.advantages import tie_probability  # loads torch, which nothing else here needs
+
+    success = learning_curves(arms).rename(columns={"value": "success"})
+    ties = learning_curves(arms, "rollout/tie_rate").rename(columns={"value": "tied"})
+    frame = success.merge(ties, on=["arm", "seed", "update"])
+    sizes = {(arm.name, seed): run.config.stage2.group_size for arm in arms for seed, run in arm.runs.items()}
+    frame["chance"] = [tie_probability(p, sizes[a, s]) for a, s, p in zip(frame["arm"], frame["seed"], frame["success"])]
+    return frame
+
+
+def gate_histogram(run: Run, update: int, bins: int = 40) -> pd.DataFrame:
+    """Columns low, high, tokens, share over [0, 1]; only tokens with a teacher count.  No rows where there is none."""
+    tokens = run.tokens(update=update)
+    gate = tokens.loc[tokens["mask_opd"], "gate"].to_numpy(dtype=float)
+    if not len(gate):
+        return pd.DataFrame({"low": [], "high": [], "tokens": [], "share": []})
+    counts, edges = np.histogram(gate, bins=bins, range=(0.0, 1.0))
+    return pd.DataFrame({"low": edges[:-1], "high": edges[1:], "tokens": counts, "share": counts / len(gate)})
+
+
+def skills_by_outcome(run: Run, update: int) -> pd.DataFrame:
+    """Every skill of an update beside what happened: trajectory, task, goal, success, steps, accepted, reason, text."""
+    joined = run.skills(update).merge(
+        run.trajectories(update), left_on="trajectory", right_on="id", suffixes=("", "_of_trajectory"), validate="many_to_one"
+    )
+    return joined[["trajectory", "task", "goal", "success", "steps", "accepted", "reason", "text"]]
+
+
+def token_frame(run: Run, trajectory: str) -> pd.DataFrame:
+    """The stored tokens of one trajectory in order, with the observation that stood before each step's response."""
+    tokens = run.tokens(trajectory)
+    if tokens.empty:
+        return tokens.assign(observation=pd.Series(dtype=object))
+    update = int(trajectory.split("/")[0].lstrip("u"))
+    steps = run.steps(update)
+    seen = steps[steps["trajectory"] == trajectory].set_index("step")["observation"]
+    return tokens.sort_values(["step", "position"], ignore_index=True).assign(observation=lambda f: f["step"].map(seen))
+
+
+def evaluation_table(arms: Sequence[Arm]) -> pd.DataFrame:
+    """Columns arm, panel, measure, mean, low, high, seeds, episodes: macro and micro apart, 95 % t intervals over seeds.
+
+    `low` and `high` are NaN with one seed; `episodes` counts those of all seeds.
+    """
+    frame = evaluation_frame(arms)
+    rows = []
+    for panel in dict.fromkeys(frame["panel"]):
+        for arm in arms:
+            episodes = int(frame.loc[(frame["arm"] == arm.name) & (frame["panel"] == panel), "episodes"].sum())
+            for measure in MEASURES:
+                by_seed = scores(frame, arm.name, panel, measure)
+                if by_seed:
+                    i = mean_interval(by_seed.values())
+                    rows.append((arm.name, panel, measure.removeprefix("success_"), i.estimate, i.low, i.high, i.n, episodes))
+    return pd.DataFrame(rows, columns=["arm", "panel", "measure", "mean", "low", "high", "seeds", "episodes"])
