@@ -193,11 +193,12 @@ def figure_html(figure: go.Figure, name: str, fallback: str, *, summary: str = "
     # Escaping "<" keeps a hostile name from closing the script element.
     spec = json.dumps(figure.to_plotly_json(), default=_encode).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     height = figure.layout.height or 380
-    draw = f"{DARK}Plotly.newPlot({json.dumps(name)},f.data,f.layout,{json.dumps(CONFIG)})"
+    place = json.dumps(name)
+    draw = f'var e=document.getElementById({place});e.textContent="";e.style.minHeight="{height}px";{DARK}Plotly.newPlot({place},f.data,f.layout,{json.dumps(CONFIG)})'
     return (
-        f'<div class="figure" id="{name}" style="min-height:{height}px"></div>'
-        f"<script>(function(){{var f={spec};{draw}}})()</script>"
-        "<noscript><p class=soft>The figure needs JavaScript; its numbers are in the table below.</p></noscript>" + details(summary, fallback)
+        # The words stay where no script runs: switched off, blocked or stripped from a saved page.
+        f'<div class="figure" id="{name}"><p class=soft>The figure needs JavaScript; its numbers are in the table below.</p></div>'
+        f"<script>(function(){{var f={spec};{draw}}})()</script>" + details(summary, fallback)
     )
 
 

@@ -27,7 +27,7 @@ p{max-width:86ch;margin:8px 0}.soft{color:var(--soft)}
 th,td{border-bottom:1px solid var(--line);padding:4px 10px;text-align:left;vertical-align:top;overflow-wrap:break-word}
 th{background:var(--wash);font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 tr.sub td{color:var(--soft)}details{margin:4px 0 14px}summary{cursor:pointer;color:var(--soft);font-size:13px}
-.figure{min-height:380px}.pairs{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:0 26px}.pairs>div{min-width:0}nav{font-size:13px;margin:10px 0;display:flex;flex-wrap:wrap}nav a{margin-right:14px;white-space:nowrap;color:var(--link)}
+.pairs{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:0 26px}.pairs>div{min-width:0}nav{font-size:13px;margin:10px 0;display:flex;flex-wrap:wrap}nav a{margin-right:14px;white-space:nowrap;color:var(--link)}
 .swatch{display:inline-block;width:11px;height:11px;border-radius:2px;margin-right:6px}
 .columns{display:grid;grid-template-columns:minmax(0,2.4fr) minmax(240px,1fr);gap:22px}
 .skill{border:1px solid var(--line);border-radius:6px;padding:10px 14px;background:var(--wash);align-self:start;position:sticky;top:12px;overflow-wrap:anywhere}

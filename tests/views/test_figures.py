@@ -95,3 +95,9 @@ def test_ties_stand_beside_the_chance_of_a_tie():
     # A point needs both numbers.
     assert sorted(zip(points.x, points.y, points.text)) == [(0.5, 0.1, "update 1, seed 0"), (0.85, 0.3, "update 0, seed 0"), (0.95, 0.7, "update 0, seed 1")]
     assert tie_figure([TwoCurves("a", pd.DataFrame(), pd.DataFrame())], 8) is None
+
+
+def test_without_scripts_words_stand_in_the_figures_place():
+    made = figure_html(go.Figure(), "fig", "<table></table>")
+    before = made.split("<script>")[0]
+    assert "needs JavaScript" in before and "min-height" not in before and made.index('e.textContent=""') < made.index("Plotly.newPlot")
