@@ -106,7 +106,7 @@ def headline(found: Sequence[Contrast]) -> str:
     above = [c for c in found if c.difference.excludes(0) and c.difference.estimate > 0]
     below = [c for c in found if c.difference.excludes(0) and c.difference.estimate < 0]
     tail = f"Differences paired over {pairs} seeds, with 95 % intervals: {listed}."
-    wide = " Three seeds make wide intervals: an interval that contains 0 does not show that the two are equal." if pairs <= 3 else ""
+    wide = " So few seeds make wide intervals: an interval that contains 0 does not show that the two are equal." if pairs <= 3 else ""
     if len(above) == len(found):
         return f"{arm} scored higher than {baseline} on every panel, macro and micro. {tail}"
     if len(below) == len(found):
