@@ -38,7 +38,7 @@ $(VENV)/.installed: pyproject.toml requirements/cpu.lock | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[dev,notebooks]'
 	@touch $@
 
 $(VENV)/.installed-notebooks: $(VENV)/.installed
