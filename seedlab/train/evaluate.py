@@ -95,8 +95,14 @@ def episode_frame(trajectories: list[Trajectory], panel: str) -> pd.DataFrame:
 
 def summarise(frame: pd.DataFrame) -> dict:
     """Macro (mean over task types) and micro (mean over episodes) success, always both; failures of the
-    infrastructure are counted and left out of both."""
+    infrastructure are counted and left out of both.  Raises UserError where every episode failed that way."""
     played = frame[frame["infra_failure"] == ""]
+    if played.empty:
+        first = frame.iloc[0]
+        raise UserError(
+            f"panel {first['panel']!r}: none of its {len(frame)} episodes could be played, so it has no success rate; "
+            f"the first failed with: {first['infra_failure']} (task {first['task']}). Mend the environment, then evaluate or resume again"
+        )
     by_type = {kind: (int(part["success"].sum()), len(part)) for kind, part in played.groupby("task_type", sort=True)}
     macro, micro = macro_micro(by_type)
     return {
