@@ -143,4 +143,4 @@ def test_a_planted_skill_stops_the_evaluation(make_session, micro, monkeypatch):
 def test_a_panel_of_infrastructure_failures_has_no_rate_and_names_the_first():
     failed = [("pick", False, 0.0, 0, 0, "worker died"), ("clean", False, 0.0, 0, 0, "time-out")]
     with pytest.raises(UserError, match="none of its 2 episodes could be played.*worker died"):
-        summarise(frame(failed).assign(panel="seen"))
+        summarise(frame(failed).assign(panel="seen", task="household/t"))
