@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from seedlab.views.quantities import NO_TEACHER, QUANTITIES, ink, visible
+from seedlab.views.quantities import NO_TEACHER, QUANTITIES, ink
 from seedlab.views.template import escape, number
 from seedlab.views.token_story import Divergence, Story
 
@@ -41,8 +41,8 @@ def _pane(story: Story, split: Divergence | None, side: int) -> str:
     mark = "✓ " if t["success"] else "✕ "
     facts = mark + ", ".join(story.facts)
     head = (
-        f"<p><b>{escape(visible(t['goal']))}</b><br><span>{escape(facts)}</span><br>"
-        f'<span style="{_SOFT}">{escape(visible(story.title))} · {escape(visible(t["id"]))}</span></p>'
+        f"<p><b>{escape(t['goal'])}</b><br><span>{escape(facts)}</span><br>"
+        f'<span style="{_SOFT}">{escape(story.title)} · {escape(t["id"])}</span></p>'
     )
     left, turns = FALLBACK_TOKENS, []
     for turn in story.turns.to_dict("records"):
@@ -69,7 +69,6 @@ def _turn(turn: dict, tokens, split: Divergence | None, side: int) -> str:
 
 
 def _seen(text: str) -> str:
-    text = visible(text)
     cut = text if len(text) <= _CLIP else text[:_CLIP] + " …"
     return f'<div style="{_SOFT};white-space:pre-wrap;margin-top:8px">{escape(cut)}</div>'
 
@@ -77,10 +76,10 @@ def _seen(text: str) -> str:
 def _span(row: dict) -> str:
     gate, delta = float(row["gate"]), float(row["delta"])
     title = (
-        f"{visible(row['text'])!r}\ngate {number(gate)}, Δ {number(delta)}\nlog-prob {number(float(row['logp_student']))}, advantage {number(float(row['advantage']))}, "
+        f"{row['text']!r}\ngate {number(gate)}, Δ {number(delta)}\nlog-prob {number(float(row['logp_student']))}, advantage {number(float(row['advantage']))}, "
         f"net {number(float(row['net_coefficient']))}"
     )
-    return f'<span style="{_style(gate, delta)};padding:2px;margin-right:1px" title="{escape(title)}">{escape(visible(row["text"])) or "∅"}</span>'
+    return f'<span style="{_style(gate, delta)};padding:2px;margin-right:1px" title="{escape(title)}">{escape(row["text"]) or "∅"}</span>'
 
 
 def _style(gate: float, delta: float) -> str:
@@ -98,8 +97,8 @@ def _skill(story: Story) -> str:
         return ""
     mark = "" if card.accepted is None else "✓ " if card.accepted else "✕ "
     rest = " · ".join(part for part in (mark + card.verdict if card.verdict else "", card.note) if part)
-    words = f'<div style="white-space:pre-wrap">{escape(visible(card.text))}</div>' if card.text else ""
+    words = f'<div style="white-space:pre-wrap">{escape(card.text)}</div>' if card.text else ""
     return (
         f'<div style="border:1px solid #9aa5b4;border-radius:6px;padding:6px 10px;margin:6px 0"><b>{escape(card.heading)}</b>{words}'
-        f'<div style="{_SOFT}">{escape(visible(rest))}</div></div>'
+        f'<div style="{_SOFT}">{escape(rest)}</div></div>'
     )

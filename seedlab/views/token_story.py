@@ -9,7 +9,8 @@ import pandas as pd
 
 from seedlab.store.errors import RunError
 from seedlab.store.reader import Run
-from seedlab.views.quantities import VALUES, visible
+from seedlab.views.quantities import VALUES
+from seedlab.views.template import visible
 
 COLUMNS = tuple(column for _, column in VALUES)
 

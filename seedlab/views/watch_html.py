@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pandas as pd
 
 from seedlab.store.metrics import describe
-from seedlab.views.quantities import visible
 from seedlab.views.svg import Chart, Series, draw, short
 from seedlab.views.template import escape
 from seedlab.views.theme import SERIES_COLOURS, method_colour
@@ -49,8 +48,8 @@ def head(state: WatchState) -> str:
         lines.append(_bar("updates", state.updates_done, state.planned, _BLUE))
     if state.live and state.total:
         lines.append(_bar(state.phase or "phase", state.done, state.total, _GREY, state.note))
-    lines += [f'<p style="margin:6px 0">{escape(visible(line))}</p>' for line in words(state)]
-    lines += [f'<p style="margin:6px 0;border-left:4px solid {_ORANGE};padding-left:10px">Not shown: {escape(visible(p))}</p>' for p in state.problems]
+    lines += [f'<p style="margin:6px 0">{escape(line)}</p>' for line in words(state)]
+    lines += [f'<p style="margin:6px 0;border-left:4px solid {_ORANGE};padding-left:10px">Not shown: {escape(p)}</p>' for p in state.problems]
     return f'<div style="{FONT}">{"".join(lines)}</div>'
 
 
@@ -90,7 +89,7 @@ def _bar(name: str, done: int, total: int, colour: str, note: str = "") -> str:
     share = min(1.0, done / total)
     label = f"{name}: {done} of {total}" + (f" {note}" if note else "")
     return (
-        f'<div style="margin:6px 0"><div style="font-size:12.5px">{escape(visible(label))}</div>'
+        f'<div style="margin:6px 0"><div style="font-size:12.5px">{escape(label)}</div>'
         f'<div role="progressbar" aria-valuenow="{done}" aria-valuemax="{total}" style="height:8px;border-radius:4px;background:rgba(138,148,163,.25);max-width:660px">'
         f'<div style="height:8px;border-radius:4px;width:{100 * share:.1f}%;background:{colour}"></div></div></div>'
     )
@@ -161,8 +160,8 @@ def skills(state: WatchState) -> str:
     if state.skills:
         rows = "".join(
             f'<div style="border-top:{_LINE};padding:4px 0;display:flex;gap:12px;flex-wrap:wrap"><span style="flex:0 0 96px">{"✓ success" if s.success else "✕ failure"}</span>'
-            f'<span style="flex:1 1 240px;{_SOFT}">{escape(visible(s.goal))}</span><span style="flex:2 1 320px">{escape(visible(s.text)) or "(empty)"}</span>'
-            f'<span style="flex:0 0 150px">{"✓ accepted" if s.accepted else "✕ rejected: " + escape(visible(s.reason))}</span></div>'
+            f'<span style="flex:1 1 240px;{_SOFT}">{escape(s.goal)}</span><span style="flex:2 1 320px">{escape(s.text) or "(empty)"}</span>'
+            f'<span style="flex:0 0 150px">{"✓ accepted" if s.accepted else "✕ rejected: " + escape(s.reason)}</span></div>'
             for s in state.skills
         )
         parts.append(f"<b>Skills of update {state.skills[0].update}, the first of each task</b>{rows}")
@@ -180,7 +179,7 @@ def log(state: WatchState) -> str:
     """The last lines of the log, as a terminal would show them."""
     if not state.log:
         return ""
-    lines = escape(visible("\n".join(state.log)))
+    lines = escape("\n".join(state.log))
     return (
         f'<div style="{FONT};margin-top:6px"><b>Log</b> <span style="{_SOFT}">last lines</span>'
         f'<pre style="margin:2px 0;padding:8px 10px;border:{_LINE};border-radius:6px;background:rgba(138,148,163,.12);font-size:12px;line-height:1.45;overflow-x:auto;white-space:pre">{lines}</pre></div>'
