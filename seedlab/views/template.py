@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 # The browser itself then refuses every request, whatever the page holds.
@@ -37,16 +38,26 @@ tr.sub td{color:var(--soft)}details{margin:4px 0 14px}summary{cursor:pointer;col
 #show-gate:checked~.columns .t{background:var(--gate)!important}#show-delta:checked~.columns .t{background:var(--delta)!important}
 #show-advantage:checked~.columns .t{background:var(--advantage)!important}#show-net:checked~.columns .t{background:var(--net)!important}
 #show-logprob:checked~.columns .t{background:var(--logprob)!important}#show-entropy:checked~.columns .t{background:var(--entropy)!important}
-.scales>span[class^=of-]{display:none}#show-gate:checked~.scales .of-gate,#show-delta:checked~.scales .of-delta,#show-advantage:checked~.scales .of-advantage,#show-net:checked~.scales .of-net,#show-logprob:checked~.scales .of-logprob,#show-entropy:checked~.scales .of-entropy{display:inline}
+#show-ratio:checked~.columns .t{background:var(--ratio)!important}
+.scales>span[class^=of-]{display:none}#show-gate:checked~.scales .of-gate,#show-delta:checked~.scales .of-delta,#show-advantage:checked~.scales .of-advantage,#show-net:checked~.scales .of-net,#show-logprob:checked~.scales .of-logprob,#show-entropy:checked~.scales .of-entropy,#show-ratio:checked~.scales .of-ratio{display:inline}
 input[name=heat]+label{margin:0 12px 0 4px}
 .scale{display:inline-block;width:190px;height:12px;vertical-align:middle;border:1px solid var(--line);margin:0 8px}
 @media(max-width:800px){.columns,.pairs{grid-template-columns:minmax(0,1fr)}}
 """
 
 
+# Characters that a reader cannot see, or that turn the order of the text round.
+_INVISIBLE = re.compile("[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]")
+
+
+def visible(text: str) -> str:
+    """`text` with marks in place of characters that cannot be seen or that turn the order of the text round."""
+    return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+
+
 def escape(text: object) -> str:
-    """Safe inside an element and inside a quoted attribute."""
-    return html.escape(str(text), quote=True)
+    """Safe inside an element and inside a quoted attribute, and `visible`."""
+    return html.escape(visible(str(text)), quote=True)
 
 
 def number(value: float | None, digits: int = 3) -> str:
