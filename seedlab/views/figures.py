@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from seedlab.analysis.curves import curve_summary, smoothed
 from seedlab.analysis.frames import Arm
-from seedlab.analysis.statistics import mean_interval
 from seedlab.views.template import details, table, number
 
 # Okabe and Ito's palette, fixed per role; arms without a known role take the rest in order.
@@ -52,20 +52,6 @@ def colours(arms: Sequence[Arm]) -> dict[str, str]:
 def translucent(colour: str, alpha: float) -> str:
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha})"
-
-
-def smoothed(frame: pd.DataFrame, window: int) -> pd.DataFrame:
-    """Trailing mean over `window` updates; the first ones average over what there is."""
-    return frame.rolling(window, min_periods=1).mean()
-
-
-def curve_summary(curve: pd.DataFrame) -> pd.DataFrame:
-    """[updates] mean, low, high and n over the seeds that have the update (t interval)."""
-    rows = {}
-    for update, values in curve.iterrows():
-        i = mean_interval(values.dropna())
-        rows[update] = (i.estimate, i.low, i.high, i.n)
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "low", "high", "n"])
 
 
 def curves_figure(
