@@ -10,16 +10,15 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from seedlab.theory.claims import ClaimResult
+from seedlab.views import theme
 
-PALETTE = ("#1b6ca8", "#d1495b", "#3d9970", "#b279a2", "#e39d2b", "#5b5f66", "#17becf")
+PALETTE = theme.SERIES_COLOURS
 FLOOR = 1e-18  # an error of exactly 0 has no place on a logarithmic axis
 
 
 def _figure(title: str, x: str, y: str, **axes) -> go.Figure:
     figure = go.Figure()
-    figure.update_layout(
-        title=title, template="plotly_white", height=380, margin={"l": 60, "r": 20, "t": 50, "b": 50}, colorway=PALETTE
-    )
+    figure.update_layout(title=title, template="seedlab", height=380)
     figure.update_xaxes(title=x)
     figure.update_yaxes(title=y, **axes)
     return figure
@@ -31,7 +30,7 @@ def claims_figure(claims: list[ClaimResult]) -> go.Figure:
     figure = _figure("Worst error of each claim, and its tolerance", "error (exact zeros at the left edge)", "")
     figure.add_scatter(
         x=[max(c.worst_error, FLOOR) for c in claims], y=names, mode="markers", name="worst error",
-        marker={"size": 9, "color": ["#3d9970" if c.verdict == "pass" else "#d1495b" for c in claims]},
+        marker={"size": 9, "color": ["#009E73" if c.verdict == "pass" else "#D55E00" for c in claims]},
         text=[f"{c.equation}<br>{c.instances} instances<br>{c.note}" for c in claims], hoverinfo="text+x",
     )
     figure.add_scatter(
@@ -55,7 +54,7 @@ def gate_figure(table: pd.DataFrame) -> go.Figure:
             )
     figure.update_xaxes(title="Δ (nats)")
     figure.update_yaxes(range=[0, 1], row=1, col=1)
-    figure.update_layout(template="plotly_white", height=380, margin={"t": 50})
+    figure.update_layout(template="seedlab", height=380, margin={"t": 50})
     return figure
 
 
@@ -93,7 +92,7 @@ def noise_figure(table: pd.DataFrame) -> go.Figure:
     figure.update_xaxes(title="noise / sd(Q)", row=1, col=1)
     figure.update_xaxes(title="noise / sd(Q)", row=1, col=2)
     figure.update_xaxes(title="correlation", row=1, col=3)
-    figure.update_layout(template="plotly_white", height=380, margin={"t": 50})
+    figure.update_layout(template="seedlab", height=380, margin={"t": 50})
     return figure
 
 

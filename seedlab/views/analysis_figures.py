@@ -16,10 +16,10 @@ from seedlab.analysis.curves import SKILL_MEASURES, cost_table
 from seedlab.analysis.frames import PHASES, Arm
 from seedlab.analysis.ties import tie_probability_of_beta
 from seedlab.store.metrics import describe
-from seedlab.views.figures import DASHES, colours, cost_figure, curves_figure, tie_figure, translucent
+from seedlab.views.figures import DASHES, colours, cost_figure, curves_figure, tie_figure
+from seedlab.views.theme import SOFT, translucent
 
 AXES = {"trajectories": "trajectories played", "tokens": "tokens computed", "flops": "FLOP, estimated", "seconds": "seconds, without diagnostics"}
-SOFT = "#5b6575"
 
 
 def metric_figure(arms: Sequence[Arm], metric: str, *, window: int = 1, title: str = "") -> go.Figure:

@@ -11,23 +11,13 @@ import plotly.graph_objects as go
 
 from seedlab.analysis.curves import curve_summary, smoothed
 from seedlab.analysis.frames import Arm
-from seedlab.views.template import details, table, number
+from seedlab.views.template import details, number, table
+from seedlab.views.theme import CONFIG, METHOD_STYLES, ROLE_METHODS, SERIES_COLOURS, SPARE_STYLES, translucent
 
-# Okabe and Ito's palette, fixed per role; arms without a known role take the rest in order.
-ROLE_COLOURS = {
-    "grpo-base": "#0072B2", "grpo-sft": "#009E73", "seed-sft": "#D55E00", "seed-base": "#E69F00", "shuffled": "#CC79A7",
-}  # fmt: skip
-OTHER_COLOURS = ("#56B4E9", "#6E7781", "#8C6D31", "#7B61A8", "#F0E442")
-DASHES = {"grpo-base": "dash", "grpo-sft": "dot", "seed-sft": "solid", "seed-base": "solid", "shuffled": "dashdot"}
-
-# plotly 7 shows a button that uploads the chart unless it is told not to.
-CONFIG = {
-    "displaylogo": False, "showSendToCloud": False, "showLink": False, "plotlyServerURL": "", "responsive": True,
-    # Dragging zooms and a double click resets, so that these buttons would only lie over long titles.
-    "modeBarButtonsToRemove": [
-        "sendChartToCloud", "sendDataToCloud", "select2d", "lasso2d", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d",
-    ],
-}  # fmt: skip
+# An arm has its method's colour; arms without a known role take their own method's, or what is left in order.
+ROLE_COLOURS = {role: METHOD_STYLES[method][0] for role, method in ROLE_METHODS.items()}
+OTHER_COLOURS = tuple(colour for colour, _ in SPARE_STYLES)
+DASHES = {role: METHOD_STYLES[method][1] for role, method in ROLE_METHODS.items()}
 
 # Axes and text in the page's dark colours, where the reader's system is dark.
 DARK = (
@@ -37,10 +27,10 @@ DARK = (
 
 
 def colours(arms: Sequence[Arm]) -> dict[str, str]:
-    """{arm name: colour}; the first arm of a role takes the role's colour."""
+    """{arm name: colour}; the first arm of a role, or of a method without one, takes the method's colour."""
     out: dict[str, str] = {}
     for arm in arms:
-        wanted = ROLE_COLOURS.get(arm.role)
+        wanted = ROLE_COLOURS.get(arm.role) or _method_colour(arm)
         if wanted and wanted not in out.values():
             out[arm.name] = wanted
     spare = [c for c in (*OTHER_COLOURS, *ROLE_COLOURS.values()) if c not in out.values()]
@@ -49,9 +39,8 @@ def colours(arms: Sequence[Arm]) -> dict[str, str]:
     return {arm.name: out[arm.name] for arm in arms}
 
 
-def translucent(colour: str, alpha: float) -> str:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{alpha})"
+def _method_colour(arm: Arm) -> str | None:
+    return METHOD_STYLES.get(arm.config.method, (None,))[0] if arm.config is not None else None
 
 
 def curves_figure(
@@ -148,9 +137,8 @@ def tie_figure(arms: Sequence[Arm], group_size: int) -> go.Figure | None:
 
 def cost_figure(costs: Mapping[str, Mapping[str, float]], phases: Sequence[str]) -> go.Figure:
     """Stacked seconds per update: one bar per arm, one colour per phase."""
-    palette = ("#0072B2", "#D55E00", "#CC79A7", "#56B4E9", "#009E73", "#F0E442", "#999999")
     figure = go.Figure()
-    for phase, colour in zip(phases, palette):
+    for phase, colour in zip(phases, SERIES_COLOURS):
         figure.add_bar(y=list(costs), x=[cost.get(phase, 0.0) for cost in costs.values()], name=phase, orientation="h", marker={"color": colour})
     figure.update_layout(**_layout("Seconds per update by phase", "seconds", "") | {"barmode": "stack", "height": 170 + 50 * len(costs)})
     figure.update_layout(legend={"traceorder": "normal"}).update_yaxes(autorange="reversed", showgrid=False)  # as in the table: first arm on top

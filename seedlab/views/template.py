@@ -37,7 +37,8 @@ tr.sub td{color:var(--soft)}details{margin:4px 0 14px}summary{cursor:pointer;col
 #show-gate:checked~.columns .t{background:var(--gate)!important}#show-delta:checked~.columns .t{background:var(--delta)!important}
 #show-advantage:checked~.columns .t{background:var(--advantage)!important}#show-net:checked~.columns .t{background:var(--net)!important}
 #show-logprob:checked~.columns .t{background:var(--logprob)!important}#show-entropy:checked~.columns .t{background:var(--entropy)!important}
-.scales>span[class^=of-]{display:none}#show-gate:checked~.scales .of-gate,#show-delta:checked~.scales .of-delta,#show-advantage:checked~.scales .of-advantage,#show-net:checked~.scales .of-net,#show-logprob:checked~.scales .of-logprob,#show-entropy:checked~.scales .of-entropy{display:inline}
+#show-ratio:checked~.columns .t{background:var(--ratio)!important}
+.scales>span[class^=of-]{display:none}#show-gate:checked~.scales .of-gate,#show-delta:checked~.scales .of-delta,#show-advantage:checked~.scales .of-advantage,#show-net:checked~.scales .of-net,#show-logprob:checked~.scales .of-logprob,#show-entropy:checked~.scales .of-entropy,#show-ratio:checked~.scales .of-ratio{display:inline}
 input[name=heat]+label{margin:0 12px 0 4px}
 .scale{display:inline-block;width:190px;height:12px;vertical-align:middle;border:1px solid var(--line);margin:0 8px}
 @media(max-width:800px){.columns,.pairs{grid-template-columns:minmax(0,1fr)}}

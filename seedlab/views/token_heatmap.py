@@ -2,74 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import pandas as pd
 
+from seedlab.views.quantities import NO_TEACHER, QUANTITIES, VALUES, Quantity, ink, visible
 from seedlab.views.template import Raw, escape, number
 
-DELTA_LIMIT = 2.0  # nats; the colour saturates there, the hover text has the value
 HEAT_TOKENS = 4000  # a longer trajectory is cut, and the page says so
-NO_TEACHER = "#eceff3"
-BLUE, ORANGE, WHITE = (0, 114, 178), (213, 94, 0), (255, 255, 255)
-
-
-def gate_colour(value: float) -> str:
-    """White at 0 to strong blue at 1: a fixed domain, so that pictures compare."""
-    return sequential(value, 0.0, 1.0)
-
-
-def delta_colour(value: float) -> str:
-    """Diverging around 0: orange below, blue above, white at 0; saturated at ±DELTA_LIMIT."""
-    return diverging(value, DELTA_LIMIT)
-
-
-def sequential(value: float, white: float, full: float) -> str:
-    """White at `white` to blue at `full`, saturated beyond; grey for NaN."""
-    if math.isnan(value):
-        return NO_TEACHER
-    return _mix(WHITE, BLUE, 0.85 * min(1.0, max(0.0, (value - white) / (full - white))))
-
-
-def diverging(value: float, limit: float) -> str:
-    """Orange at -limit, white at 0, blue at +limit, saturated beyond; grey for NaN."""
-    if math.isnan(value):
-        return NO_TEACHER
-    return _mix(WHITE, BLUE if value > 0 else ORANGE, 0.85 * min(1.0, abs(value) / limit))
-
-
-def _mix(a: tuple[int, int, int], b: tuple[int, int, int], share: float) -> str:
-    return "#" + "".join(f"{round(x + (y - x) * share):02x}" for x, y in zip(a, b))
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """`key` names its radio button and its style; `domain` is (low, high) in `unit`, fixed so that pictures compare."""
-
-    key: str
-    label: str
-    column: str
-    domain: tuple[float, float]
-    unit: str
-    colour: Callable[[float], str]
-
-
-QUANTITIES = (
-    Quantity("gate", "gate", "gate", (0.0, 1.0), "", gate_colour),
-    Quantity("delta", "Δ", "delta", (-DELTA_LIMIT, DELTA_LIMIT), "nats", delta_colour),
-    Quantity("advantage", "advantage", "advantage", (-2.0, 2.0), "", lambda v: diverging(v, 2.0)),
-    Quantity("net", "net coefficient ρA + λg", "net_coefficient", (-2.0, 2.0), "", lambda v: diverging(v, 2.0)),
-    # White is certain, so that what surprised the policy stands out.
-    Quantity("logprob", "log-prob", "logp_student", (-5.0, 0.0), "nats", lambda v: sequential(v, 0.0, -5.0)),
-    Quantity("entropy", "entropy", "entropy", (0.0, 2.0), "nats", lambda v: sequential(v, 0.0, 2.0)),
-)
-HOVER = (
-    ("gate", "gate"), ("Δ", "delta"), ("log-prob", "logp_student"), ("with the skill", "logp_teacher"), ("when sampled", "logp_rollout"),
-    ("of θ_old", "logp_old"), ("of the reference", "logp_ref"), ("entropy", "entropy"), ("advantage", "advantage"), ("ratio", "ratio"),
-    ("net coefficient", "net_coefficient"), ("KL", "kl"),
-)  # fmt: skip
 
 
 def choose_trajectory(tokens: pd.DataFrame, skills: pd.DataFrame) -> str | None:
@@ -136,12 +74,12 @@ def _scale(q: Quantity) -> str:
 
 
 def _span(row: dict) -> str:
-    values = "\n".join(f"{name} {number(row[column])}" for name, column in HOVER)
-    title = f"{row['text']!r}, id {row['token_id']}\n{values}\nminibatch {row['minibatch']}{', clipped' if row['clipped'] else ''}"
+    values = "\n".join(f"{name} {number(row[column])}" for name, column in VALUES)
+    title = f"{visible(row['text'])!r}, id {row['token_id']}\n{values}\nminibatch {row['minibatch']}{', clipped' if row['clipped'] else ''}"
     colours = [q.colour(float(row[q.column])) for q in QUANTITIES]
     # `background` itself for readers that drop the page's style sheet; the sheet picks among the others.
     style = f"background:{colours[0]};" + ";".join(f"--{q.key}:{c}" for q, c in zip(QUANTITIES, colours))
-    return f'<span class="t" style="{style}" title="{escape(title)}">{escape(row["text"])}</span>'
+    return f'<span class="t" style="{style}" title="{escape(title)}">{escape(visible(row["text"]))}</span>'
 
 
 def _skill(skill: pd.Series | None) -> str:

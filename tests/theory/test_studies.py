@@ -82,7 +82,7 @@ def test_every_figure_draws_and_needs_no_network():
     for figure in drawn:
         data = json.loads(figure.to_json())
         assert data["data"] and "http" not in figure.to_json()
-    assert list(drawn[0].data[0].marker.color) == ["#3d9970", "#d1495b"]  # a failed claim is red
+    assert list(drawn[0].data[0].marker.color) == ["#009E73", "#D55E00"]  # a failed claim is red
     assert any(trace.name == "measured" for trace in drawn[2].data)
 
 

@@ -5,9 +5,12 @@ from fake_run import fake_run
 
 from seedlab.store.reader import open_run
 from seedlab.views.template import STYLE
-from seedlab.views.token_heatmap import DELTA_LIMIT, HEAT_TOKENS, NO_TEACHER, QUANTITIES, choose_trajectory, delta_colour, gate_colour, heatmap
+from seedlab.views.quantities import DELTA_LIMIT, NO_TEACHER, QUANTITIES
+from seedlab.views.token_heatmap import HEAT_TOKENS, choose_trajectory, heatmap
 
 NAN = float("nan")
+QUANTITY = {q.key: q for q in QUANTITIES}
+gate_colour, delta_colour = QUANTITY["gate"].colour, QUANTITY["delta"].colour
 
 
 def tokens(*rows):
@@ -33,13 +36,13 @@ def test_delta_colour_diverges_around_zero():
 
 
 def test_every_quantity_has_a_button_a_scale_a_style_rule_and_its_own_colour():
-    assert [q.column for q in QUANTITIES] == ["gate", "delta", "advantage", "net_coefficient", "logp_student", "entropy"]
+    assert [q.column for q in QUANTITIES] == ["gate", "delta", "advantage", "net_coefficient", "logp_student", "ratio", "entropy"]
     made = heatmap(tokens({"advantage": -9.0, "net_coefficient": 0.0, "logp_student": -5.0, "entropy": 0.0}), STEPS, TRAJECTORY, None)
     for q in QUANTITIES:
         assert f'id="show-{q.key}"' in made and f'class="of-{q.key}"' in made
         assert f"#show-{q.key}:checked~.columns .t{{background:var(--{q.key})!important}}" in STYLE and f"#show-{q.key}:checked~.scales .of-{q.key}" in STYLE
         assert q.colour(q.domain[0]) != q.colour(q.domain[1]) and q.colour(NAN) == NO_TEACHER
-    assert f"--advantage:{delta_colour(-9.0)};--net:#ffffff;--logprob:{gate_colour(1.0)};--entropy:#ffffff" in made
+    assert f"--advantage:{delta_colour(-9.0)};--net:#ffffff;--logprob:{gate_colour(1.0)};--ratio:#ffffff;--entropy:#ffffff" in made
     assert made.count(" checked") == 1 and 'id="show-gate" checked' in made
 
 
