@@ -7,10 +7,10 @@ The names load pandas on first use only.
 from importlib import import_module
 
 _HOMES = {
-    "load": "frames", "learning_curves": "tables", "evaluation_table": "tables", "tie_rates": "tables", "gate_histogram": "tables",
+    "load": "frames", "runs_frame": "tables", "learning_curves": "tables", "evaluation_table": "tables", "tie_rates": "tables", "gate_histogram": "tables",
     "skills_by_outcome": "tables", "token_frame": "tables", "by_task_type": "tables", "paired_differences": "tables",
     "curve_bands": "curves", "sample_efficiency": "curves", "first_reached": "curves", "episode_lengths": "curves", "gates": "curves",
-    "skill_quality": "curves", "cost_per_update": "curves", "groups": "ties", "tie_theory": "ties", "settings_frame": "settings",
+    "skill_quality": "curves", "cost_per_update": "curves", "groups": "ties", "tie_theory": "ties", "settings_frame": "settings", "paper_differences": "settings",
     "collected": "stage1", "labels": "stage1", "verdicts": "stage1", "before_after": "stage1", "sft_losses": "stage1", "sample": "stage1",
     "differing_settings": "compare", "verdict": "compare",
 }  # fmt: skip

@@ -13,6 +13,19 @@ from seedlab.errors import UserError
 from seedlab.store.reader import Run
 
 
+def runs_frame(runs: Runs) -> pd.DataFrame:
+    """One row per run, and one per folder that could not be read: arm, seed, state, updates, planned, evaluated, commit,
+    folder, problem."""
+    rows = []
+    for arm in load(runs):
+        for seed, run in arm.runs.items():
+            code = run.manifest.get("code", {}) if (run.path / "manifest.json").exists() else {}
+            commit = str(code.get("commit") or "")[:12]
+            rows.append((arm.name, seed, run.status["state"], len(arm.metrics(seed)), run.config.stage2.updates, len(run.evaluations) > 0, commit, str(run.path), ""))
+        rows += [(arm.name, pd.NA, "unreadable", 0, 0, False, "", "", problem) for problem in arm.problems]
+    return pd.DataFrame(rows, columns=["arm", "seed", "state", "updates", "planned", "evaluated", "commit", "folder", "problem"]).astype({"seed": "Int64"})
+
+
 def learning_curves(runs: Runs, metric: str = "rollout/success") -> pd.DataFrame:
     """Columns arm, seed, update, value: one row wherever a run has the metric (units: `seedlab.store.metrics.describe`)."""
     rows = [

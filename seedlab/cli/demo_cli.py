@@ -22,7 +22,7 @@ def add_commands(subparsers) -> None:
 
     example = subparsers.add_parser(
         "example", help="make the small runs that the notebooks open with",
-        description="SEED and GRPO from the same Stage 1, two seeds each, with a few small updates: real content for the notebooks, "
+        description="SEED and GRPO from the same Stage 1, three seeds each, with a few small updates: real content for the notebooks, "
         "no claim on learning. Interrupted, the same command goes on. The copy that ships was made without weights.",
         epilog="example: seedlab example --out runs/my-example --keep-checkpoints",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""``seedlab example``: the small runs that ship with the notebooks, SEED and GRPO from the same theta_sft, two seeds each.
+"""``seedlab example``: the small runs that ship with the notebooks, SEED and GRPO from the same theta_sft, three seeds each.
 
 The settings are those of `tiny` with a shorter Stage 1 and fewer, smaller updates: enough to show every part with real
 content, far too little for a claim on either method.
@@ -20,9 +20,10 @@ from seedlab.train.session import Progress, silent
 SETTINGS = {
     "env": {"panel_limits": {"stage1": 48, "train": 96, "dev": 48, "seen": 48, "unseen": 48}},
     "stage1": {"tasks": 48, "rollouts_per_task": 4, "batch_size": 8},
-    "stage2": {"updates": 8, "tasks_per_update": 4, "group_size": 4, "minibatches": 1, "checkpoint_every": 4, "keep_checkpoints": 1, "log_gradient_terms_every": 1},
+    "stage2": {"updates": 6, "tasks_per_update": 4, "group_size": 4, "minibatches": 1, "checkpoint_every": 3, "keep_checkpoints": 1, "log_gradient_terms_every": 2},
+    "store": {"tokens": 2},
 }
-SEEDS = (0, 1)
+SEEDS = (0, 1, 2)
 METHODS = {"seed": "seed", "grpo": "seed/no-opd"}  # the two differ in the distillation term alone
 
 

@@ -21,17 +21,17 @@ def keep_records(sft: Path, target: Path) -> list[str]:
     removed; the run then goes on without them.
     """
     target.mkdir(exist_ok=True)
-    for name in (RECORD, SFT_ROWS):
-        shutil.copyfile(sft / name, target / name)
+    shutil.copyfile(sft / RECORD, target / RECORD)
     (target / "source").write_text(sft.name + "\n")
     record = read_json(sft / RECORD)
     rollouts, labels = cache_root() / record["rollouts_cache"], cache_root() / record["labels_cache"]
-    gone = [folder.name for folder in (rollouts, labels) if not folder.is_dir()]
+    _write(target / SFT_ROWS, (sft / "sft_rows.jsonl").read_bytes())
     if rollouts.is_dir():
-        _write(target / TRAJECTORIES, [as_text(t) for t in read_trajectories(rollouts / TRAJECTORIES)])
+        played = read_trajectories(rollouts / "trajectories.jsonl.gz")
+        _write(target / TRAJECTORIES, b"".join((json.dumps(as_text(t), ensure_ascii=False) + "\n").encode() for t in played))
     if labels.is_dir():
-        shutil.copyfile(labels / LABELS, target / LABELS)
-    return gone
+        _write(target / LABELS, (labels / "labels.jsonl").read_bytes())
+    return [folder.name for folder in (rollouts, labels) if not folder.is_dir()]
 
 
 def as_text(trajectory: Trajectory) -> dict:
@@ -43,7 +43,7 @@ def as_text(trajectory: Trajectory) -> dict:
     }  # fmt: skip
 
 
-def _write(path: Path, rows: list[dict]) -> None:
+def _write(path: Path, lines: bytes) -> None:
     # No file name and no time in the header: the same records are the same bytes.
     with open(path, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as out:
-        out.writelines((json.dumps(row, ensure_ascii=False) + "\n").encode() for row in rows)
+        out.write(lines)

@@ -26,7 +26,15 @@ def metric_figure(arms: Sequence[Arm], metric: str, *, window: int = 1, title: s
     """A metric's curve per arm with its interval over seeds; title and unit come from the metrics registry."""
     unit, sentence = describe(metric)
     figure = curves_figure(arms, metric, title or sentence[0].upper() + sentence[1:], unit, window=window)
-    return figure if figure is not None else nothing(f"no run here has {metric}")
+    return standing_alone(figure) if figure is not None else nothing(f"no run here has {metric}")
+
+
+def standing_alone(figure: go.Figure) -> go.Figure:
+    """A figure of the report, which takes the page's colours, in the template's own: a notebook's page may be dark."""
+    title, height = figure.layout.title.text, figure.layout.height
+    figure.update_layout(template="seedlab", font=None, paper_bgcolor=None, plot_bgcolor=None, modebar=None, legend=None, margin=None)
+    figure.update_layout(title={"text": title, "font": None, "x": None}, height=max(height or 0, 420))
+    return _legend_below(figure)
 
 
 def nothing(why: str) -> go.Figure:
@@ -83,7 +91,7 @@ def ties_figure(arms: Sequence[Arm], theory: pd.DataFrame) -> go.Figure:
         x=share, y=curve, mode="lines", line={"color": SOFT, "width": 2, "dash": "dash"}, hoverinfo="skip",
         name=f"mean over success rates spread as here (beta, a + b = {precision:.2g})",
     )  # fmt: skip
-    return figure
+    return standing_alone(figure)
 
 
 def tie_theory_figure(frame: pd.DataFrame) -> go.Figure:
@@ -167,7 +175,7 @@ def costs_figure(arms: Sequence[Arm]) -> go.Figure:
     """Seconds per update by phase, one bar per arm."""
     costs = {arm.name: cost_table(arm) for arm in arms}
     costs = {name: c for name, c in costs.items() if c}
-    return cost_figure(costs, PHASES) if costs else nothing("no run has recorded its costs")
+    return standing_alone(cost_figure(costs, PHASES)) if costs else nothing("no run has recorded its costs")
 
 
 def task_types_figure(frame: pd.DataFrame, arms: Sequence[Arm]) -> go.Figure:

@@ -7,6 +7,7 @@ import pytest
 from learning_run import LEARNING
 
 from seedlab.cli.main import main
+from seedlab.store.stage1_files import SFT_ROWS, read_rows
 
 OVERRIDES = [part for setting in LEARNING for part in ("--set", setting)]
 
@@ -195,7 +196,7 @@ def test_a_run_without_a_checkpoint_cannot_be_evaluated(seedlab, finished, tmp_p
 
 
 def test_a_sample_is_traced_to_its_trajectory(seedlab, finished):
-    rows = [json.loads(line) for line in (finished.path / "stage1" / "sft_rows.jsonl").read_text().splitlines()]
+    rows = read_rows(finished.path, SFT_ROWS)
     code, out, _ = seedlab("trace", finished.path, "1")
     assert code == 0
     assert f"1. trajectory {rows[1]['trajectory']}:" in out
