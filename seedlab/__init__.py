@@ -3,6 +3,7 @@
 Importing the package loads neither torch nor transformers.
 """
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 try:
@@ -11,10 +12,11 @@ except PackageNotFoundError:  # run from a source tree that was never installed
     __version__ = "0.1.0+source"
 
 
-def __getattr__(name: str):
-    # On first use only: reading runs needs pandas, and `import seedlab` does not.
-    if name == "open_run":
-        from seedlab.store import open_run
+# On first use only: reading runs needs pandas, and `import seedlab` does not.
+_HOMES = {"open_run": "seedlab.store", "watch": "seedlab.views.watching", "inspect_tokens": "seedlab.views.inspector"}
 
-        return open_run
-    raise AttributeError(f"module 'seedlab' has no attribute {name!r}")
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module 'seedlab' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

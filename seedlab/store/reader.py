@@ -114,8 +114,10 @@ class Run:
     def trajectories(self, update: int) -> pd.DataFrame:
         return self._frame("updates", update, "trajectories")
 
-    def steps(self, update: int) -> pd.DataFrame:
-        return self._frame("updates", update, "steps")
+    def steps(self, update: int, *, trajectory: str | None = None) -> pd.DataFrame:
+        """One row per environment step, of the whole update or of one trajectory alone."""
+        selection = {} if trajectory is None else {"filters": [("trajectory", "=", trajectory)]}
+        return self._frame("updates", update, "steps", **selection)
 
     def skills(self, update: int) -> pd.DataFrame:
         return self._frame("updates", update, "skills")

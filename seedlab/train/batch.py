@@ -53,7 +53,7 @@ def prepare_batch(
         elif not allowed_T[row.trajectory]:
             reason = f"objective.where={cfg.objective.where}"
         else:
-            reason = _give_teacher(session, row, trajectory, skills.get(trajectory.id))
+            reason = give_teacher(session, row, trajectory, skills.get(trajectory.id))
         opd_mask.append(0.0 if reason else 1.0)
         if reason and skills is not None:
             left_out[reason] += 1
@@ -70,8 +70,8 @@ def prepare_batch(
     )
 
 
-def _give_teacher(session: Session, row: TokenRow, trajectory: Trajectory, skill: Skill | None) -> str:
-    """Attach the row's teacher; returns why it has none, or an empty text."""
+def give_teacher(session: Session, row: TokenRow, trajectory: Trajectory, skill: Skill | None) -> str:
+    """Attach the row's teacher; returns why it has none, or an empty text.  Of the session it uses `cfg`, `prompts` and `policy`."""
     if skill is None:
         return "no usable skill"
     limit = session.cfg.model.context

@@ -1,0 +1,480 @@
+// Tokens in their turns, coloured by one value; one or two trajectories side by side.
+//
+// All text is set as text, never as markup.  Values come as one block of float32, [values, tokens] per trajectory.
+// One listener per kind of event serves all tokens.
+
+const h = (tag, className, text) => {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
+};
+
+const shown = (value) => (Number.isNaN(value) ? "—" : (value < 0 ? "−" : "") + Math.abs(value).toFixed(3));
+
+function decode(story, buffer, names) {
+  // A copy: the block need not start at a multiple of four.
+  const bytes = buffer.byteLength === undefined ? new Uint8Array(0)
+    : new Uint8Array(buffer.buffer || buffer, buffer.byteOffset || 0, buffer.byteLength);
+  const all = new Float32Array(bytes.slice().buffer);
+  let offset = 0;
+  return story.map((pane) => {
+    const count = pane.texts.length;
+    const columns = {};
+    for (const name of names) {
+      columns[name] = all.subarray(offset, offset + count);
+      offset += count;
+    }
+    return columns;
+  });
+}
+
+function paletteRules(palettes) {
+  // Colour is never alone: a bar below the token grows with the size of the value, and below the neutral value the
+  // token is hatched.  The legend is made of the same classes.
+  const rules = [];
+  for (const [theme, kinds] of Object.entries(palettes)) {
+    const scope = theme === "dark" ? ".sl-map.dark" : ".sl-map";
+    for (const [kind, shades] of Object.entries(kinds)) {
+      const middle = kind === "diverging" ? (shades.length - 1) / 2 : 0;
+      shades.forEach(([background, ink], i) => {
+        const size = Math.abs(i - middle) / (shades.length - 1 - middle);
+        const bar = Math.round(size * 4);
+        const hatch = i < middle ? `repeating-linear-gradient(135deg,${ink}38 0 1px,transparent 1px 4px)` : "none";
+        rules.push(`${scope} .${kind[0]}${i}{background-color:${background};color:${ink};background-image:${hatch};box-shadow:inset 0 -${bar}px 0 ${ink}8c}`);
+      });
+    }
+  }
+  return rules.join("\n");
+}
+
+function pagesOf(story, limit) {
+  // Whole turns, as many as stay below the limit together; a longer turn stands alone.
+  const last = Math.max(0, ...story.map((pane) => pane.turns.length));
+  const pages = [];
+  let size = 0;
+  for (let step = 0; step < last; step++) {
+    const length = story.reduce((sum, pane) => sum + (step < pane.turns.length ? pane.turns[step].end - pane.turns[step].start : 0), 0);
+    if (!pages.length || (size + length > limit && size > 0)) {
+      pages.push([step, step + 1]);
+      size = 0;
+    }
+    pages[pages.length - 1][1] = step + 1;
+    size += length;
+  }
+  return pages.length ? pages : [[0, 0]];
+}
+
+function watchTheme(root, model) {
+  const query = matchMedia("(prefers-color-scheme: dark)");
+  const apply = () => {
+    const wanted = model.get("theme");
+    const lab = document.body.dataset.jpThemeLight;
+    const dark = wanted === "auto" ? (lab === undefined ? query.matches : lab === "false") : wanted === "dark";
+    root.classList.toggle("dark", dark);
+  };
+  const observer = new MutationObserver(apply);
+  observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
+  query.addEventListener("change", apply);
+  model.on("change:theme", apply);
+  apply();
+  return () => {
+    observer.disconnect();
+    query.removeEventListener("change", apply);
+    model.off("change:theme", apply);
+  };
+}
+
+function render({ model, el }) {
+  const spec = model.get("spec");
+  const byKey = Object.fromEntries(spec.quantities.map((q) => [q.key, q]));
+  const root = h("div", "sl-map");
+  // JupyterLab would take the keys as its own: `d d` deletes a cell.
+  root.setAttribute("data-lm-suppress-shortcuts", "true");
+  const style = h("style");
+  style.textContent = paletteRules(spec.palettes);
+  const bar = h("div", "sl-bar");
+  const legend = h("div", "sl-legend");
+  const pager = h("div", "sl-pager");
+  const body = h("div", "sl-body");
+  const panes = h("div", "sl-panes");
+  const side = h("aside", "sl-side");
+  const card = h("div", "sl-card");
+  const skills = h("div", "sl-skills");
+  const live = h("div", "sl-live");
+  live.setAttribute("aria-live", "polite");
+  side.append(card, skills);
+  body.append(panes, side);
+  const help = h("p", "sl-help", "Hover or click a token; with the keyboard: ← → token, ↑ ↓ line, Home End of the turn, n p turn, d first difference, s other side, 1–" + spec.quantities.length + " colour.");
+  root.append(style, bar, legend, pager, body, help, live);
+  el.replaceChildren(root);
+
+  let story = [], values = [], pages = [[0, 0]], page = 0;
+  let spans = [[], []];       // by pane: token index -> element, of this page
+  let current = null;         // {pane, index} with the keyboard's focus
+  let hovered = null;
+
+  // ---- colours
+
+  const shadeOf = (q, value) => {
+    if (Number.isNaN(value)) return "na";
+    const steps = spec.steps - 1;
+    let share = (value - q.neutral) / (q.full - q.neutral);
+    if (q.diverging) share = (share + 1) / 2;
+    return (q.diverging ? "d" : "s") + Math.round(Math.min(1, Math.max(0, share)) * steps);
+  };
+
+  const paint = () => {
+    const q = byKey[model.get("quantity")];
+    spans.forEach((list, pane) => {
+      for (const index in list) list[index].className = "t " + shadeOf(q, values[pane][q.column][index]);
+    });
+    if (current && spans[current.pane][current.index]) spans[current.pane][current.index].classList.add("cur");
+    for (const button of bar.querySelectorAll("button")) {
+      const on = button.dataset.key === q.key;
+      button.setAttribute("aria-checked", on);
+      button.tabIndex = on ? 0 : -1;
+    }
+    drawLegend(q);
+    drawCard();
+  };
+
+  const drawLegend = (q) => {
+    legend.replaceChildren();
+    const [low, high] = q.domain;
+    const scale = h("div", "sl-scale");
+    const cells = h("div", "sl-cells");
+    for (let i = 0; i < spec.steps; i++) cells.append(h("span", "t " + (q.diverging ? "d" : "s") + (q.full < q.neutral && !q.diverging ? spec.steps - 1 - i : i)));
+    const ticks = h("div", "sl-ticks");
+    for (const value of [low, (low + high) / 2, high]) ticks.append(h("span", "", String(value).replace("-", "−")));
+    scale.append(cells, ticks);
+    legend.append(h("b", "", q.label + (q.unit ? `, ${q.unit}` : "")), scale, h("span", "t na", " – "), h("span", "sl-soft", "does not apply"));
+    legend.append(h("span", "sl-soft", q.sentence + (q.diverging ? ". Hatched: below the middle" : "") + ". Saturated beyond the ends; the bar grows with the value."));
+  };
+
+  spec.quantities.forEach((q, i) => {
+    const button = h("button", "", q.label);
+    button.type = "button";
+    button.dataset.key = q.key;
+    button.title = `${q.sentence} (key ${i + 1})`;
+    button.setAttribute("role", "radio");
+    button.addEventListener("click", () => choose(q.key));
+    bar.append(button);
+  });
+  bar.setAttribute("role", "radiogroup");
+  bar.setAttribute("aria-label", "colour tokens by");
+  bar.addEventListener("keydown", (event) => {
+    const move = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const at = spec.quantities.findIndex((q) => q.key === model.get("quantity"));
+    choose(spec.quantities[(at + move + spec.quantities.length) % spec.quantities.length].key);
+    bar.querySelector("[aria-checked=true]").focus();
+  });
+  const choose = (key) => {
+    model.set("quantity", key);
+    model.save_changes();
+  };
+
+  // ---- values of one token
+
+  const drawCard = () => {
+    const at = hovered || current;
+    card.replaceChildren();
+    if (!at) {
+      card.append(h("p", "sl-soft", "Point at a token for its values."));
+      return;
+    }
+    const sides = story.length > 1 ? [0, 1] : [0];
+    const indices = sides.map((pane) => (pane === at.pane ? at.index : twin(at, pane)));
+    const q = byKey[model.get("quantity")];
+    const step = stepOf(at);
+    card.append(h("div", "sl-where", `turn ${step + 1}, token ${story[at.pane].position[at.index] + 1}`));
+    const table = h("table");
+    const row = (name, cells, marked) => {
+      const line = h("tr", marked ? "on" : "");
+      line.append(h("th", "", name));
+      cells.forEach((cell) => line.append(h("td", "", cell)));
+      table.append(line);
+    };
+    const each = (pick) => sides.map((pane, i) => (indices[i] === null ? "—" : pick(pane, indices[i])));
+    if (sides.length > 1) row("", ["left", "right"]);
+    row("token", each((pane, i) => JSON.stringify(story[pane].texts[i])));
+    row("id", each((pane, i) => String(story[pane].ids[i])));
+    for (const [name, column] of spec.values) row(name, each((pane, i) => shown(values[pane][column][i])), q.column === column);
+    row("minibatch", each((pane, i) => `${story[pane].minibatch[i]}${story[pane].clipped[i] ? ", clipped" : ""}`));
+    card.append(table);
+  };
+
+  const stepOf = ({ pane, index }) => story[pane].turns.findIndex((turn) => turn.start <= index && index < turn.end);
+
+  const twin = (at, pane) => {
+    const turn = story[pane].turns[stepOf(at)];
+    if (!turn) return null;
+    const index = turn.start + story[at.pane].position[at.index];
+    return index < turn.end ? index : null;
+  };
+
+  const say = ({ pane, index }) => {
+    const q = byKey[model.get("quantity")];
+    const column = values[pane];
+    live.textContent = `${story[pane].texts[index]}: ${q.label} ${shown(column[q.column][index])}, gate ${shown(column.gate[index])}, Δ ${shown(column.delta[index])}`;
+  };
+
+  // ---- the trajectories
+
+  const observation = (text) => {
+    const node = h("div", "sl-seen");
+    const words = h("div", "sl-words", text);
+    node.append(words);
+    if (text.length > 700 || text.split("\n").length > 9) {
+      words.classList.add("short");
+      const more = h("button", "sl-more", "show all");
+      more.type = "button";
+      more.addEventListener("click", () => {
+        more.textContent = words.classList.toggle("short") ? "show all" : "show less";
+      });
+      node.append(more);
+    }
+    return node;
+  };
+
+  const turnNode = (pane, number, turn, split) => {
+    const node = h("section", "sl-turn");
+    node.dataset.step = turn.step;
+    const label = h("div", "sl-label", `turn ${turn.step + 1}` + (turn.valid ? "" : " · not a valid action"));
+    node.append(label, observation(turn.observation));
+    if (split && split.step === turn.step && split.kind === "observation") node.append(h("div", "sl-split", "◆ first difference: this observation"));
+    const line = h("div", "sl-tokens");
+    line.append(h("span", "sl-prompt", "› "));
+    for (let i = turn.start; i < turn.end; i++) {
+      if (split && split.kind === "token" && split[number ? "b" : "a"] === i) line.append(h("span", "sl-split", "◆ first difference "));
+      const span = document.createElement("span");
+      const text = pane.texts[i];
+      span.textContent = text === "" ? "∅" : text.replaceAll("\n", "⏎\n");
+      span.dataset.i = i;
+      span.tabIndex = -1;
+      spans[number][i] = span;
+      line.append(span);
+    }
+    if (turn.start === turn.end) line.append(h("span", "sl-soft", "(no stored token)"));
+    node.append(line);
+    return node;
+  };
+
+  const skillNode = (card) => {
+    const node = h("div", "sl-skill");
+    node.append(h("b", "", card.heading));
+    if (card.text) node.append(h("p", "sl-text", card.text));
+    if (card.verdict) {
+      const mark = card.accepted === true ? "✓ " : card.accepted === false ? "✕ " : "";
+      node.append(h("p", "sl-verdict " + (card.accepted === true ? "good" : card.accepted === false ? "bad" : ""), mark + card.verdict));
+    }
+    if (card.note) node.append(h("p", "sl-soft", card.note));
+    return node;
+  };
+
+  const drawPage = () => {
+    const [from, to] = pages[page];
+    spans = [[], []];
+    const split = model.get("split");
+    const wanted = split && split.step !== undefined ? split : null;
+    panes.replaceChildren();
+    story.forEach((pane, number) => {
+      const node = h("div", "sl-pane");
+      node.dataset.pane = number;
+      const head = h("header");
+      head.append(h("b", "", pane.goal || pane.title));
+      const facts = h("div", "sl-facts");
+      pane.facts.forEach((fact, i) => facts.append(h("span", i === 0 ? (pane.success ? "good" : "bad") : "", (i === 0 ? (pane.success ? "✓ " : "✕ ") : "") + fact)));
+      head.append(facts, h("div", "sl-soft", `${pane.title} · ${pane.id}`));
+      if (pane.note) head.append(h("div", "sl-soft", pane.note));
+      node.append(head);
+      if (story.length > 1 && pane.skill) node.append(skillNode(pane.skill));
+      pane.turns.slice(from, to).forEach((turn) => node.append(turnNode(pane, number, turn, wanted)));
+      if (to >= pane.turns.length && pane.final) {
+        const last = h("section", "sl-turn");
+        last.append(h("div", "sl-label", "end"), observation(pane.final));
+        node.append(last);
+      }
+      panes.append(node);
+    });
+    root.classList.toggle("two", story.length > 1);
+    skills.replaceChildren();
+    if (story.length === 1 && story[0].skill) skills.append(skillNode(story[0].skill));
+    if (story.length > 1) {
+      const sentence = wanted ? wanted.sentence : "Both are the same, token for token.";
+      skills.append(h("p", "sl-soft", model.get("remark") || sentence));
+    }
+    drawPager();
+    const first = [0, 1].map((pane) => spans[pane].find(Boolean)).find(Boolean);
+    if (first) first.tabIndex = 0;
+    paint();
+  };
+
+  const drawPager = () => {
+    pager.replaceChildren();
+    pager.hidden = pages.length < 2;
+    if (pager.hidden) return;
+    const button = (text, to) => {
+      const node = h("button", "", text);
+      node.type = "button";
+      node.disabled = to < 0 || to >= pages.length;
+      node.addEventListener("click", () => turnTo(to));
+      pager.append(node);
+    };
+    button("◀ earlier", page - 1);
+    pager.append(h("span", "", `turns ${pages[page][0] + 1}–${pages[page][1]} of ${pages[pages.length - 1][1]}`));
+    button("later ▶", page + 1);
+  };
+
+  const turnTo = (to) => {
+    page = Math.min(pages.length - 1, Math.max(0, to));
+    current = hovered = null;
+    drawPage();
+  };
+
+  // ---- pointing and keys
+
+  const place = (node) => {
+    const span = node.closest && node.closest(".t[data-i]");
+    return span && panes.contains(span) ? { pane: Number(span.closest(".sl-pane").dataset.pane), index: Number(span.dataset.i) } : null;
+  };
+
+  panes.addEventListener("pointerover", (event) => {
+    const at = place(event.target);
+    if (at) {
+      hovered = at;
+      drawCard();
+    }
+  });
+  panes.addEventListener("pointerleave", () => {
+    hovered = null;
+    drawCard();
+  });
+  panes.addEventListener("click", (event) => {
+    const at = place(event.target);
+    if (at) focus(at);
+  });
+  panes.addEventListener("focusin", (event) => {
+    const at = place(event.target);
+    if (at && !(current && current.pane === at.pane && current.index === at.index)) mark(at);
+  });
+
+  const mark = (at) => {
+    if (current) {
+      const old = spans[current.pane][current.index];
+      if (old) {
+        old.classList.remove("cur");
+        old.tabIndex = -1;
+      }
+    }
+    current = at;
+    hovered = null;
+    const span = spans[at.pane][at.index];
+    span.classList.add("cur");
+    span.tabIndex = 0;
+    drawCard();
+    say(at);
+    const turn = story[at.pane].turns[stepOf(at)];
+    model.set("focused", { pane: at.pane, index: at.index, step: turn.step, position: story[at.pane].position[at.index] });
+    model.save_changes();
+  };
+
+  const focus = (at) => {
+    if (!at) return;
+    const step = stepOf(at);
+    if (step < pages[page][0] || step >= pages[page][1]) {
+      page = pages.findIndex(([from, to]) => from <= step && step < to);
+      current = null;
+      drawPage();
+    }
+    const span = spans[at.pane][at.index];
+    span.focus({ preventScroll: true });
+    span.scrollIntoView({ block: "nearest" });
+    mark(at);
+  };
+
+  const line = (at, direction) => {
+    // The token above or below, on the nearest line that has one.
+    const own = spans[at.pane][at.index].getBoundingClientRect();
+    const middle = (own.left + own.right) / 2;
+    let best = null, bestRow = null, bestGap = Infinity;
+    for (let i = at.index + direction; i >= 0 && i < story[at.pane].texts.length; i += direction) {
+      const span = spans[at.pane][i];
+      if (!span) break;
+      const box = span.getBoundingClientRect();
+      const row = Math.round(box.top);
+      if (Math.abs(row - Math.round(own.top)) < 4) continue;
+      if (bestRow === null) bestRow = row;
+      if (Math.abs(row - bestRow) > 4) break;
+      const gap = Math.abs((box.left + box.right) / 2 - middle);
+      if (gap < bestGap) [best, bestGap] = [i, gap];
+    }
+    return best === null ? null : { pane: at.pane, index: best };
+  };
+
+  const nextTurn = (at, direction) => {
+    const turns = story[at.pane].turns;
+    for (let step = stepOf(at) + direction; step >= 0 && step < turns.length; step += direction) {
+      if (turns[step].end > turns[step].start) return { pane: at.pane, index: turns[step].start };
+    }
+    return null;
+  };
+
+  panes.addEventListener("keydown", (event) => {
+    if (!current || event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "BUTTON") return;
+    const { pane, index } = current;
+    const turn = story[pane].turns[stepOf(current)];
+    const last = story[pane].texts.length - 1;
+    const split = model.get("split");
+    const number = Number(event.key);
+    let to;
+    if (event.key === "ArrowRight") to = index < last ? { pane, index: index + 1 } : null;
+    else if (event.key === "ArrowLeft") to = index > 0 ? { pane, index: index - 1 } : null;
+    else if (event.key === "ArrowDown") to = line(current, 1);
+    else if (event.key === "ArrowUp") to = line(current, -1);
+    else if (event.key === "Home") to = { pane, index: turn.start };
+    else if (event.key === "End") to = { pane, index: turn.end - 1 };
+    else if (event.key === "n") to = nextTurn(current, 1);
+    else if (event.key === "p") to = nextTurn(current, -1);
+    else if (event.key === "s") {
+      const other = story.length > 1 ? twin(current, 1 - pane) : null;
+      to = other === null ? null : { pane: 1 - pane, index: other };
+    } else if (event.key === "d") {
+      const at = split && (pane ? split.b : split.a);
+      to = at === null || at === undefined ? null : { pane, index: at };
+    } else if (number >= 1 && number <= spec.quantities.length) {
+      choose(spec.quantities[number - 1].key);
+      to = null;
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+    focus(to);
+  });
+
+  // ---- what comes from outside
+
+  const load = () => {
+    const started = performance.now();
+    story = model.get("story");
+    values = decode(story, model.get("values"), spec.values.map(([, column]) => column));
+    pages = pagesOf(story, spec.page_tokens);
+    page = 0;
+    current = hovered = null;
+    drawPage();
+    root.dataset.milliseconds = Math.round(performance.now() - started);
+    root.dataset.revision = model.get("revision");
+  };
+  model.on("change:revision", load);
+  model.on("change:quantity", paint);
+  const stopTheme = watchTheme(root, model);
+  load();
+  return () => {
+    model.off("change:revision", load);
+    model.off("change:quantity", paint);
+    stopTheme();
+  };
+}
+
+export default { render };
