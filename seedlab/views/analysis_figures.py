@@ -19,6 +19,7 @@ from seedlab.store.metrics import describe
 from seedlab.views.figures import DASHES, colours, cost_figure, curves_figure, tie_figure
 from seedlab.views.theme import SOFT, translucent
 
+HEIGHT = 430
 AXES = {"trajectories": "trajectories played", "tokens": "tokens computed", "flops": "FLOP, estimated", "seconds": "seconds, without diagnostics"}
 
 
@@ -29,11 +30,11 @@ def metric_figure(arms: Sequence[Arm], metric: str, *, window: int = 1, title: s
     return standing_alone(figure) if figure is not None else nothing(f"no run here has {metric}")
 
 
-def standing_alone(figure: go.Figure) -> go.Figure:
+def standing_alone(figure: go.Figure, height: int = HEIGHT) -> go.Figure:
     """A figure of the report, which takes the page's colours, in the template's own: a notebook's page may be dark."""
-    title, height = figure.layout.title.text, figure.layout.height
+    title = figure.layout.title.text
     figure.update_layout(template="seedlab", font=None, paper_bgcolor=None, plot_bgcolor=None, modebar=None, legend=None, margin=None)
-    figure.update_layout(title={"text": title, "font": None, "x": None}, height=max(height or 0, 420))
+    figure.update_layout(title={"text": title, "font": None, "x": None}, height=height)
     return _legend_below(figure)
 
 
@@ -65,7 +66,7 @@ def gates_figure(frame: pd.DataFrame, arms: Sequence[Arm]) -> go.Figure:
     figure.add_hline(y=0.5, line={"color": SOFT, "width": 1, "dash": "dash"}, annotation_text="½: the skill changed nothing", annotation_font_size=11)
     figure.update_layout(title="Gate over updates: median, middle half and nine tenths of the tokens")
     figure.update_xaxes(title="update").update_yaxes(title="gate g = σ(βΔ)", range=[0, 1])
-    return figure
+    return _legend_below(figure)
 
 
 def _band(figure: go.Figure, x, low, high, colour: str, alpha: float, group: str, **place) -> None:
@@ -160,12 +161,12 @@ def efficiency_figure(frame: pd.DataFrame, arms: Sequence[Arm], axes: Sequence[s
     for column, axis in enumerate(axes, start=1):
         for (arm, seed), part in frame.groupby(["arm", "seed"], sort=False):
             colour, dash = style[arm]
-            first = seed == frame.loc[frame["arm"] == arm, "seed"].iloc[0]
+            first = bool(seed == frame.loc[frame["arm"] == arm, "seed"].iloc[0])
             figure.add_scatter(
                 x=part[axis], y=part["value"], name=arm, legendgroup=arm, showlegend=column == 1 and first, mode="lines+markers", marker={"size": 4},
                 line={"color": colour, "dash": dash, "width": 1.6}, text=[f"seed {seed}, update {u}" for u in part["update"]], row=1, col=column,
             )  # fmt: skip
-        figure.update_xaxes(title=AXES[axis], rangemode="tozero", row=1, col=column)
+        figure.update_xaxes(title=AXES[axis], rangemode="tozero", tickformat="~s", nticks=6, row=1, col=column)
     figure.update_yaxes(rangemode="tozero").update_yaxes(title="success", row=1, col=1)
     figure.update_layout(title="Success against what it cost, one line per seed")
     return _legend_below(figure)
@@ -175,7 +176,7 @@ def costs_figure(arms: Sequence[Arm]) -> go.Figure:
     """Seconds per update by phase, one bar per arm."""
     costs = {arm.name: cost_table(arm) for arm in arms}
     costs = {name: c for name, c in costs.items() if c}
-    return standing_alone(cost_figure(costs, PHASES)) if costs else nothing("no run has recorded its costs")
+    return standing_alone(cost_figure(costs, PHASES), 230 + 60 * len(costs)) if costs else nothing("no run has recorded its costs")
 
 
 def task_types_figure(frame: pd.DataFrame, arms: Sequence[Arm]) -> go.Figure:
@@ -183,7 +184,7 @@ def task_types_figure(frame: pd.DataFrame, arms: Sequence[Arm]) -> go.Figure:
     panels = list(dict.fromkeys(frame["panel"]))
     if not panels:
         return nothing("no run has been evaluated")
-    figure, palette = make_subplots(1, len(panels), shared_yaxes=True, subplot_titles=panels, horizontal_spacing=0.03), colours(arms)
+    figure, palette = make_subplots(1, len(panels), shared_yaxes=True, subplot_titles=panels, horizontal_spacing=0.06), colours(arms)
     for column, panel in enumerate(panels, start=1):
         for arm in dict.fromkeys(frame["arm"]):
             part = frame[(frame["panel"] == panel) & (frame["arm"] == arm)]
@@ -219,7 +220,7 @@ def losses_figure(frame: pd.DataFrame) -> go.Figure:
     figure = go.Figure()
     figure.add_scatter(x=frame["step"], y=frame["loss"], name="one step", mode="markers", marker={"size": 4, "color": "#9aa5b4"})
     figure.add_scatter(x=frame["step"], y=frame["loss"].rolling(10, min_periods=1).mean(), name="mean of ten", line={"color": "#D55E00", "width": 2.4})
-    figure.update_layout(title="Stage 1: loss on skill (and replay) tokens").update_xaxes(title="optimizer step").update_yaxes(title="nats per weighted token", rangemode="tozero")
+    figure.update_layout(title="Stage 1: loss on skill (and replay) tokens", height=HEIGHT).update_xaxes(title="optimizer step").update_yaxes(title="nats per weighted token", rangemode="tozero")
     return figure
 
 
@@ -249,6 +250,8 @@ def verdicts_figure(frame: pd.DataFrame) -> go.Figure:
 
 
 def _legend_below(figure: go.Figure) -> go.Figure:
+    # plotly does not take a height from a template.
+    figure.update_layout(height=figure.layout.height or HEIGHT)
     figure.update_layout(legend={"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom", "x": 0.02})
     margin = figure.layout.margin
     figure.update_layout(margin={"b": max(margin.b or 0, 100)})

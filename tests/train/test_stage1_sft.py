@@ -1,6 +1,5 @@
 """Stage 1's rows, weights and verdicts (case B13), and the weighted training loop."""
 
-import json
 import math
 
 import pytest
