@@ -79,8 +79,6 @@ def rollout():
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory, own_cache, micro):
     """An undisturbed run of every phase, in which every term learns; read only."""
-    from learning_run import LEARNING
-
     from seedlab.train.run import train
 
-    return train(micro(*LEARNING), tmp_path_factory.mktemp("finished") / "run", results=own_cache.parent / "results.jsonl")
+    return train(micro(), tmp_path_factory.mktemp("finished") / "run", results=own_cache.parent / "results.jsonl")

@@ -29,9 +29,11 @@ _TINY: Settings = {
     "stage1": {"transcript_weight": 0.3, "replay_ratio": 0.6},
 }
 
-# The whole method in seconds, for tests of faults: nothing is learnt.
+# The whole method in seconds, for tests of faults.  Its policy never wins and writes no usable skill; the penalty, the
+# kept skills and the entropy term give every term of the loss a gradient in every update, so that a run which
+# repeats exactly has something to repeat.
 _MICRO: Settings = {
-    "tiny": {"hidden": 32, "layers": 2, "heads": 2, "kv_heads": 1, "intermediate": 64, "documents": 240, "batch_tokens": 4096},
+    "tiny": {"hidden": 32, "layers": 2, "heads": 2, "kv_heads": 1, "intermediate": 64, "documents": 80, "batch_tokens": 4096},
     "env": {
         "max_steps": 6,
         "panel_sizes": {"stage1": 8, "train": 24, "dev": 6, "seen": 6, "unseen": 6},
@@ -39,8 +41,11 @@ _MICRO: Settings = {
     },
     "stage1": {"tasks": 4, "rollouts_per_task": 2, "epochs": 1, "batch_size": 4},
     "stage2": {
-        "updates": 2, "tasks_per_update": 2, "group_size": 2, "checkpoint_every": 1, "log_gradient_terms_every": 1,
+        "updates": 2, "tasks_per_update": 2, "group_size": 4, "checkpoint_every": 1, "log_gradient_terms_every": 1,
+        "learning_rate": 3e-3,
     },
+    "analyzer": {"drop_unusable": False},
+    "objective": {"invalid_penalty": 0.5, "entropy_coef": 0.01},
     "evaluation": {"batch": 8},
 }  # fmt: skip
 

@@ -9,11 +9,17 @@ from fnmatch import fnmatchcase
 
 _TINY = ("tiny", "micro", "alfworld-tiny")
 _LAPTOP_SIZE = "sized for minutes on two CPU cores"
-_MICRO_SIZE = "a test of faults: every phase in seconds, nothing is learnt"
+_MICRO_SIZE = "a test of faults: every phase in seconds"
+_MICRO_TERM = "a test of faults: every term of the loss has a gradient in every update"
 _CODE = "value of the public code"
 
 # (preset patterns, key, reason); the first match counts.
 REASONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    # micro: before the patterns of every preset, as its reasons differ
+    (("micro",), "analyzer.drop_unusable", _MICRO_TERM),
+    (("micro",), "objective.entropy_coef", _MICRO_TERM),
+    (("micro",), "objective.invalid_penalty", _MICRO_TERM),
+    (("micro",), "stage2.learning_rate", _MICRO_TERM),
     # every preset
     (("*",), "objective.kl_estimator",
      "k3 in the loss, as in the public code: it descends KL(reference, policy); k2 is offered, k1 has no gradient"),

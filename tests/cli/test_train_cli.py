@@ -4,12 +4,9 @@ import json
 import shutil
 
 import pytest
-from learning_run import LEARNING
 
 from seedlab.cli.main import main
 from seedlab.store.stage1_files import SFT_ROWS, read_rows
-
-OVERRIDES = [part for setting in LEARNING for part in ("--set", setting)]
 
 
 @pytest.fixture
@@ -33,7 +30,7 @@ def task(finished):
 def saved(seedlab, finished, task, tmp_path):
     """A saved rollout of the finished run's policy."""
     file = tmp_path / "rollout.json"
-    code, out, _ = seedlab("rollout", task, "--preset", "micro", *OVERRIDES, "--model", finished.path, "--save", file)
+    code, out, _ = seedlab("rollout", task, "--preset", "micro", "--model", finished.path, "--save", file)
     assert code == 0
     assert f"saved to {file}" in out
     return file
@@ -78,9 +75,9 @@ def test_a_finished_run_is_shown_and_resumed_to_the_same(seedlab, finished, tmp_
     rows = finished.evaluations.set_index("panel")
     for panel in ("seen", "unseen"):
         assert f"  {panel:8s} success macro {rows.loc[panel, 'success_macro']:.3f}" in out
-    code, out, _ = seedlab("train", "micro", *LEARNING, "--out", tmp_path / "run", "--resume")
+    code, out, _ = seedlab("train", "micro", "--out", tmp_path / "run", "--resume")
     assert code == 0
-    code, _, err = seedlab("train", "micro", *LEARNING, "--out", tmp_path / "run")
+    code, _, err = seedlab("train", "micro", "--out", tmp_path / "run")
     assert (code, "already holds a run" in err) == (2, True)
 
 
@@ -94,7 +91,7 @@ def test_a_saved_rollout_is_replayed_identically(seedlab, saved):
 
 
 def test_a_rollout_shows_the_episode(seedlab, finished, task):
-    code, out, _ = seedlab("rollout", task, "--preset", "micro", *OVERRIDES, "--model", finished.path)
+    code, out, _ = seedlab("rollout", task, "--preset", "micro", "--model", finished.path)
     assert code == 0
     assert out.count("\n> ") == 6
     assert "failure, return 0, 6 steps" in out
@@ -142,20 +139,20 @@ def test_a_replay_file_that_is_not_there_is_named(seedlab, tmp_path):
 
 
 def test_an_unknown_task_is_named(seedlab, finished):
-    code, _, err = seedlab("rollout", "household/no-such-task", "--preset", "micro", *OVERRIDES, "--model", finished.path)
+    code, _, err = seedlab("rollout", "household/no-such-task", "--preset", "micro", "--model", finished.path)
     assert code == 2
     assert "no-such-task" in err
 
 
 @pytest.mark.parametrize("temperature", ["-1", "nan"])
 def test_an_impossible_temperature_is_refused(seedlab, finished, task, temperature):
-    code, _, err = seedlab("rollout", task, "--preset", "micro", *OVERRIDES, "--model", finished.path, "--temperature", temperature)
+    code, _, err = seedlab("rollout", task, "--preset", "micro", "--model", finished.path, "--temperature", temperature)
     assert code == 2
     assert "temperature" in err
 
 
 def test_where_nothing_can_be_saved_nothing_is_played(seedlab, finished, task, tmp_path):
-    argv = ["rollout", task, "--preset", "micro", *OVERRIDES, "--model", finished.path, "--save", tmp_path / "no" / "file.json"]
+    argv = ["rollout", task, "--preset", "micro", "--model", finished.path, "--save", tmp_path / "no" / "file.json"]
     code, out, err = seedlab(*argv)
     assert (code, out) == (2, "")
     assert str(tmp_path / "no") in err
@@ -165,7 +162,7 @@ def test_where_nothing_can_be_saved_nothing_is_played(seedlab, finished, task, t
 
 
 def test_an_evaluation_says_panel_model_and_both_means(seedlab, finished, tmp_path):
-    argv = ["evaluate", "micro", *LEARNING, "--model", finished.path, "--panel", "dev", "--panel", "seen", "--out", tmp_path / "e.json"]
+    argv = ["evaluate", "micro", "--model", finished.path, "--panel", "dev", "--panel", "seen", "--out", tmp_path / "e.json"]
     code, out, _ = seedlab(*argv)
     assert code == 0
     report = json.loads((tmp_path / "e.json").read_text())
@@ -180,14 +177,14 @@ def test_an_evaluation_says_panel_model_and_both_means(seedlab, finished, tmp_pa
 
 
 def test_an_unknown_panel_ends_with_code_2(seedlab, finished):
-    code, _, err = seedlab("evaluate", "micro", *LEARNING, "--model", finished.path, "--panel", "unsen")
+    code, _, err = seedlab("evaluate", "micro", "--model", finished.path, "--panel", "unsen")
     assert code == 2
     assert "did you mean 'unseen'" in err
 
 
 def test_a_run_without_a_checkpoint_cannot_be_evaluated(seedlab, finished, tmp_path):
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    code, _, err = seedlab("evaluate", "micro", *LEARNING, "--model", tmp_path / "run", "--panel", "dev")
+    code, _, err = seedlab("evaluate", "micro", "--model", tmp_path / "run", "--panel", "dev")
     assert code == 2
     assert "no complete checkpoint" in err
 

@@ -103,7 +103,7 @@ def test_quick_and_micro_are_as_small_as_promised():
     quick = load_config("tiny", QUICK_OVERRIDES)
     assert (quick.stage1.tasks, quick.stage1.rollouts_per_task, quick.stage2.updates) == (24, 4, 6)
     micro = load_config("micro")
-    assert (micro.stage2.tasks_per_update, micro.stage2.group_size, micro.stage2.updates) == (2, 2, 2)
+    assert (micro.stage2.tasks_per_update, micro.stage2.group_size, micro.stage2.updates) == (2, 4, 2)
     assert (micro.stage1.tasks, micro.stage1.rollouts_per_task, micro.stage1.epochs) == (4, 2, 1)
 
 

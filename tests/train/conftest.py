@@ -1,6 +1,6 @@
 import pandas as pd
 import pytest
-from learning_run import weights_hash, without_clocks
+from compare_runs import weights_hash, without_clocks
 
 
 @pytest.fixture(scope="session")

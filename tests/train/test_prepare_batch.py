@@ -129,7 +129,7 @@ def test_an_infrastructure_failure_has_no_row_and_changes_no_other(make_session,
 
 @pytest.mark.parametrize("where, expected", [("successes", [0, 1, 0, 0]), ("failures", [1, 0, 1, 1]), ("tied", [0, 0, 1, 1]), ("all", [1] * 4)])
 def test_where_picks_the_rows_of_the_opd_term(make_session, micro, rollout, where, expected):
-    session = make_session(micro("env.max_steps=3", f"objective.where={where}"))
+    session = make_session(micro("env.max_steps=3", "objective.invalid_penalty=0", f"objective.where={where}"))
     trajectories = rollout(session)
     trajectories[1].success, trajectories[1].returned = True, 1.0
     batch, left_out = prepared(session, trajectories, with_all_skills(trajectories))

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 import torch
-from learning_run import LEARNING, file_hash, weights_hash
+from compare_runs import file_hash, weights_hash
 from new_process import command_process, train_process
 
 from seedlab.errors import UserError
@@ -87,12 +87,12 @@ def test_the_finished_run_appends_one_result_row(finished, own_cache):
 
 def test_a_finished_run_is_not_overwritten(finished, micro):
     with pytest.raises(RunError, match="already holds a run"):
-        train(micro(*LEARNING), finished.path)
+        train(micro(), finished.path)
 
 
 def test_another_configuration_is_refused_by_key(finished, micro):
     with pytest.raises(RunError, match="stage2.learning_rate"):
-        train(micro(*LEARNING[:-1], "stage2.learning_rate=0.001"), finished.path, resume=True)
+        train(micro("stage2.learning_rate=0.001"), finished.path, resume=True)
 
 
 def test_a_finished_run_resumed_is_the_same_run(finished, tmp_path):
@@ -157,14 +157,14 @@ FAST = ("SFT", "rollouts of update 1", "evaluation")
 def test_a_killed_run_goes_on_to_the_very_same_end(finished, own_cache, tmp_path, same_run, moment):
     where, cached = MOMENTS[moment]
     cache = copy_cache(own_cache, tmp_path / "cache", *cached)
-    assert train_process(LEARNING, tmp_path / "run", cache, moment=where) == -9
+    assert train_process((), tmp_path / "run", cache, moment=where) == -9
     assert open_run(tmp_path / "run").status["state"] == "lost"
-    assert train_process(LEARNING, tmp_path / "run", cache, resume=True) == 0
+    assert train_process((), tmp_path / "run", cache, resume=True) == 0
     same_run(finished, open_run(tmp_path / "run"))
 
 
 def test_updates_since_the_last_checkpoint_are_set_aside_and_made_again(finished, own_cache, tmp_path, same_run):
-    rare = (*LEARNING, "stage2.checkpoint_every=8")
+    rare = ("stage2.checkpoint_every=8",)
     assert train_process(rare, tmp_path / "run", own_cache, moment=("stage 2", 1, 1)) == -9
     assert open_run(tmp_path / "run").updates == [0]
     assert train_process(rare, tmp_path / "run", own_cache, resume=True) == 0
@@ -178,7 +178,7 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_finishes(finished, own_cache,
     folder, log = tmp_path / "run", tmp_path / "log"
     started = folder / "checkpoints" / "000000" / "COMPLETE"
     code = command_process(
-        ["train", "micro", *LEARNING, "--out", folder], own_cache, log, interrupt_when=started.exists
+        ["train", "micro", "--out", folder], own_cache, log, interrupt_when=started.exists
     )
     assert code == 130
     run = open_run(folder)
@@ -200,7 +200,7 @@ def test_a_full_disk_stops_the_run_and_space_lets_it_go_on(finished, tmp_path, m
 
     monkeypatch.setattr(shutil, "disk_usage", nearly_full)
     with pytest.raises(RunError, match=r"free, but .*free some space.*seedlab resume"):
-        train(micro(*LEARNING), tmp_path / "run")
+        train(micro(), tmp_path / "run")
     assert open_run(tmp_path / "run").status["state"] == "failed"
     assert latest_checkpoint(tmp_path / "run")[0] == 0
     monkeypatch.undo()
@@ -210,7 +210,7 @@ def test_a_full_disk_stops_the_run_and_space_lets_it_go_on(finished, tmp_path, m
 def test_a_stop_between_phases_is_an_interruption(finished, tmp_path, micro, monkeypatch):
     monkeypatch.setattr("seedlab.train.run.run_stage1", lambda cfg, report: os.kill(os.getpid(), 2) or latest_stage1(finished))
     with pytest.raises(Interrupted, match="between phases"):
-        train(micro(*LEARNING), tmp_path / "run")
+        train(micro(), tmp_path / "run")
     assert open_run(tmp_path / "run").status["state"] == "interrupted"
 
 
