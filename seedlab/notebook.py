@@ -124,3 +124,14 @@ def ready(run: str | Path, part: str):
         done = f", {status['phase']} {status['done']} of {status['total']}" if status.get("phase") else ""
         raise RunError(f"{run} has no {part} yet: it is {status['state']}{done}. Watch it above, and run this cell and those below again once it is there.")
     return opened
+
+
+def update_with_tokens(run, update: int = -1) -> int:
+    """`update`, or the last one whose tokens are stored for -1.  Raises RunError where its tokens are not stored."""
+    from seedlab.analysis.frames import token_updates
+
+    stored = token_updates(run)
+    if not stored or (update != -1 and update not in stored):
+        which = "update" if update == -1 else f"update {update}"
+        raise RunError(f"{run.path} has no {which} with stored tokens (store.tokens={run.config.store.tokens}; stored: {', '.join(map(str, stored)) or 'none'})")
+    return stored[-1] if update == -1 else update

@@ -27,7 +27,8 @@ def write_table(path: Path, name: str, frame: pd.DataFrame) -> None:
         table = pa.Table.from_pandas(frame[schema.names], schema=schema, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(f"table {name!r}: {'; '.join(str(part) for part in error.args)}") from error
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _VERSION_KEY: str(SCHEMA_VERSION).encode()})
+    # pandas' own metadata would take half of a small file, and the declared schema says all of it.
+    table = table.replace_schema_metadata({_VERSION_KEY: str(SCHEMA_VERSION).encode()})
     try:
         pq.write_table(table, path, **_encoding(schema))
         with open(path, "rb") as handle:

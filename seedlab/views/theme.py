@@ -48,7 +48,7 @@ INK, SOFT, GRID, ZERO = "#1d2430", "#5b6575", "#e6eaf0", "#c3cad4"
 
 # plotly 7 shows a button that uploads the chart unless it is told not to.
 CONFIG = {
-    "displaylogo": False, "showSendToCloud": False, "showLink": False, "plotlyServerURL": "", "responsive": True,
+    "displaylogo": False, "showSendToCloud": False, "plotlyServerURL": "", "responsive": True,
     # Dragging zooms and a double click resets, so that these buttons would only lie over long titles.
     "modeBarButtonsToRemove": [
         "sendChartToCloud", "sendDataToCloud", "select2d", "lasso2d", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d",
