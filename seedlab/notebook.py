@@ -15,6 +15,20 @@ ACTIONS = ("show", "submit", "resume")
 DECLARED, INJECTED = "# Papermill replaces these values.", "# Parameters"
 
 
+def begin(executed: Sequence[str]) -> None:
+    """What every notebook does first: refuse unknown parameters, and show whole texts in tables and figures in one style.
+
+    `executed` is IPython's list `In`.
+    """
+    import pandas as pd
+
+    from seedlab.views import theme
+
+    refuse_unknown_parameters(executed)
+    pd.set_option("display.max_colwidth", 160)
+    theme.use()
+
+
 def refuse_unknown_parameters(executed: Sequence[str]) -> None:
     """Raise UserError where papermill injected a name that the notebook's parameters cell does not have.
 

@@ -27,7 +27,10 @@ def metric_figure(arms: Sequence[Arm], metric: str, *, window: int = 1, title: s
     """A metric's curve per arm with its interval over seeds; title and unit come from the metrics registry."""
     unit, sentence = describe(metric)
     figure = curves_figure(arms, metric, title or sentence[0].upper() + sentence[1:], unit, window=window)
-    return standing_alone(figure) if figure is not None else nothing(f"no run here has {metric}")
+    if figure is None:
+        return nothing(f"no run here has {metric}")
+    # From 0 on, so that noise does not look like a trend; a correlation has a meaning below 0 too.
+    return standing_alone(figure).update_yaxes(rangemode="tozero")
 
 
 def standing_alone(figure: go.Figure, height: int = HEIGHT) -> go.Figure:
@@ -65,7 +68,7 @@ def gates_figure(frame: pd.DataFrame, arms: Sequence[Arm]) -> go.Figure:
         figure.add_scatter(x=part.index, y=part["mean"], name=f"{arm}: mean", line={"color": colour, "width": 1.2, "dash": "dot"}, legendgroup=arm)
     figure.add_hline(y=0.5, line={"color": SOFT, "width": 1, "dash": "dash"}, annotation_text="½: the skill changed nothing", annotation_font_size=11)
     figure.update_layout(title="Gate over updates: median, middle half and nine tenths of the tokens")
-    figure.update_xaxes(title="update").update_yaxes(title="gate g = σ(βΔ)", range=[0, 1])
+    figure.update_xaxes(title="update", dtick=_whole(frame)).update_yaxes(title="gate g = σ(βΔ)", range=[0, 1])
     return _legend_below(figure)
 
 
@@ -130,7 +133,7 @@ def skills_figure(frame: pd.DataFrame, arms: Sequence[Arm]) -> go.Figure:
         if describe(f"analyzer/{measure}")[0] == "share":
             figure.update_yaxes(range=[0, 1.03], **at)
         figure.update_xaxes(title="update", **at) if at["row"] == rows else None
-    figure.update_layout(title="Own skills over updates", height=190 + 220 * rows)
+    figure.update_xaxes(dtick=_whole(frame)).update_layout(title="Own skills over updates", height=190 + 220 * rows)
     return _legend_below(figure)
 
 
@@ -148,7 +151,7 @@ def lengths_figure(frame: pd.DataFrame, arms: Sequence[Arm]) -> go.Figure:
                 x=part.index, y=part["total"] / part["episodes"], name=arm, legendgroup=arm, showlegend=column == 1, mode="lines+markers",
                 line={"color": colour, "dash": dash, "width": 2.2}, text=[f"{n} episodes" for n in part["episodes"]], row=1, col=column,
             )  # fmt: skip
-    figure.update_xaxes(title="update").update_yaxes(rangemode="tozero").update_yaxes(title="steps", row=1, col=1)
+    figure.update_xaxes(title="update", dtick=_whole(frame)).update_yaxes(rangemode="tozero").update_yaxes(title="steps", row=1, col=1)
     figure.update_layout(title="Length of an episode, by outcome")
     return _legend_below(figure)
 
@@ -247,6 +250,11 @@ def verdicts_figure(frame: pd.DataFrame) -> go.Figure:
         figure.add_bar(y=part["analyzer"], x=part["share"], name="accepted" if reason == "ok" else reason.replace("_", " "), orientation="h", marker={"color": palette[reason]}, text=part["skills"], textposition="auto")
     figure.update_layout(title="Verdicts on skills (numbers: skills)", barmode="stack", height=290).update_xaxes(title="share of the analyzer's skills", range=[0, 1]).update_yaxes(autorange="reversed")
     return _legend_below(figure)
+
+
+def _whole(frame: pd.DataFrame) -> int:
+    """Distance of ticks on an axis of updates, which are whole numbers."""
+    return max(1, -(-(int(frame["update"].max()) + 1) // 10))
 
 
 def _legend_below(figure: go.Figure) -> go.Figure:

@@ -12,11 +12,13 @@ from seedlab.config.names import suggestion
 from seedlab.errors import UserError
 from seedlab.store.metrics import describe
 from seedlab.views.analysis_figures import styles
-from seedlab.views.line_panels import Line, Panel, line_panels
 from seedlab.views.live import bundle
-from seedlab.views.template import details, number, page, paragraph, table
+from seedlab.views.svg import Chart, Series, draw, image
+from seedlab.views.template import details, escape, number, page, paragraph, table
 
 GATE, TIES = "opd/gate_mean", "rollout/tie_rate"
+SIZE = (900, 190)  # pixels of one panel
+DASHES = {"solid": "", "dash": "8 5", "dot": "2 4", "dashdot": "9 4 2 4", "longdash": "13 5", "longdashdot": "13 5 2 5"}
 
 
 class Explorer:
@@ -60,17 +62,25 @@ class Explorer:
             parts.append(bands[bands["update"].between(*self.updates)].assign(panel=panel, metric=metric))
         return pd.concat(parts, ignore_index=True)[["panel", "metric", "arm", "update", "mean", "low", "high", "seeds"]]
 
-    def picture(self) -> str:
-        """SVG without scripts."""
+    def charts(self) -> list[Chart]:
+        """A chart per panel, with the interval over seeds as a band."""
         frame, drawn = self.frame(), []
-        for panel, (_, title, limits) in enumerate(self.panels()):
-            lines = []
+        for panel, (metric, title, limits) in enumerate(self.panels()):
+            series = []
             for name in self.arms:
                 part, (colour, dash) = frame[(frame["panel"] == panel) & (frame["arm"] == name)], self._styles[name]
-                points, band = (list(part[list(columns)].itertuples(index=False, name=None)) for columns in (("update", "mean"), ("update", "low", "high")))
-                lines.append(Line(name, colour, dash, points, band))
-            drawn.append(Panel(title, lines, limits))
-        return line_panels(drawn, self.updates, "update", repr(self))
+                series.append(Series(name, part["update"].tolist(), part["mean"].tolist(), colour, DASHES[dash], (part["high"] - part["mean"]).tolist()))
+            drawn.append(Chart(title, describe(metric)[0], tuple(series), limits, last=self.updates[1], first=self.updates[0], width=SIZE[0], height=SIZE[1]))
+        return drawn
+
+    def picture(self, place=draw) -> str:
+        """The panels under one another with their legend, without scripts; `place` makes an element of a chart."""
+        legend = "".join(
+            f'<span style="margin-right:22px"><span style="color:{self._styles[name][0]};font-weight:700">{_sample(self._styles[name][1])}</span> {escape(name)}</span>'
+            for name in self.arms
+        )
+        parts = [f'<div style="font-weight:600;margin-top:8px">{escape(chart.title)}</div>{place(chart)}' for chart in self.charts()]
+        return f'<div style="font:13px system-ui,sans-serif"><div>{legend}</div>{"".join(parts)}</div>'
 
     # ---- how it shows itself
 
@@ -96,7 +106,7 @@ class Explorer:
 
     def _repr_html_(self) -> str:
         """The picture and its numbers, without scripts."""
-        parts, frame = [self.picture()], self.frame()
+        parts, frame = [self.picture(image)], self.frame()
         for panel, (_, title, _) in enumerate(self.panels()):
             cells = frame[frame["panel"] == panel].pivot(index="update", columns="arm", values="mean")
             rows = [[update, *map(number, values)] for update, values in zip(cells.index, cells.to_numpy())]
@@ -109,3 +119,8 @@ class Explorer:
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         return bundle(self)
+
+
+def _sample(dash: str) -> str:
+    """The line's dashes in characters, so that arms can be told apart without colour."""
+    return {"solid": "━━━", "dash": "╺━ ╺━", "dot": "·····", "dashdot": "╺━ · ╺━"}.get(dash, "╺━━ ╺━━")
