@@ -113,6 +113,22 @@ def load_arms(arms: Mapping[str, Sequence[Path | str]]) -> list[Arm]:
     return out
 
 
+# What every function of this package takes: arms that were loaded, one run folder (or folder of runs), or several.
+Runs = Sequence[Arm] | Sequence[Path | str] | Path | str
+
+
+def load(runs: Runs) -> list[Arm]:
+    """Arms of the given run folders, grouped by method, start and settings; arms come back as they are.
+
+    Raises RunError where a folder is no run.
+    """
+    if isinstance(runs, (str, Path)):
+        runs = [runs]
+    if all(isinstance(arm, Arm) for arm in runs):
+        return list(runs)
+    return load_arms(group_runs(runs))
+
+
 def arm_name(cfg: Config) -> str:
     """A readable name from what the arm does and where it starts."""
     role = role_of(cfg)
@@ -162,18 +178,3 @@ def scores(evaluations: pd.DataFrame, arm: str, panel: str, measure: str) -> dic
 def token_updates(run: Run) -> list[int]:
     """Updates whose tokens are stored."""
     return [u for u in run.updates if "tokens" in read_versioned(run.path / "updates" / f"{u:06d}" / DONE)["rows"]]
-
-
-def cost_table(arm: Arm) -> dict[str, float]:
-    """Mean seconds per update of each phase and of the whole (`update`), over all updates and seeds."""
-    out = {}
-    for phase in (*PHASES, "update"):
-        values = [v for seed in arm.runs for v in _column(arm.metrics(seed), f"cost/{phase}_seconds")]
-        if values:
-            # A phase that did not run in an update (diagnostics every few updates) took no time there.
-            out[phase] = sum(values) / sum(len(arm.metrics(seed)) for seed in arm.runs)
-    return out
-
-
-def _column(frame: pd.DataFrame, name: str) -> list[float]:
-    return frame[name].dropna().tolist() if name in frame else []

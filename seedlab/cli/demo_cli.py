@@ -1,4 +1,4 @@
-"""``seedlab demo``: the whole method on the embedded default, with a report."""
+"""``seedlab demo``: the whole method on the embedded default, with a report; ``seedlab example``: the runs that ship."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ def add_commands(subparsers) -> None:
     parser.add_argument("--processes", type=int, metavar="N", help="runs at once; default: one per core, at most 8")
     parser.set_defaults(run=run_demo)
 
+    example = subparsers.add_parser(
+        "example", help="make the small runs that the notebooks open with",
+        description="SEED and GRPO from the same Stage 1, three seeds each, with a few small updates: real content for the notebooks, "
+        "no claim on learning. Interrupted, the same command goes on. The copy that ships was made without weights.",
+        epilog="example: seedlab example --out runs/my-example --keep-checkpoints",
+    )  # fmt: skip
+    example.add_argument("--out", default="runs/example", metavar="DIR", help="default: runs/example")
+    example.add_argument("--keep-checkpoints", action="store_true", help="keep the weights, so that a skill of your own can be scored")
+    example.set_defaults(run=run_example)
+
 
 def run_demo(args: argparse.Namespace) -> int:
     from seedlab.train.demo import Demo, processes_for_machine
@@ -30,6 +40,19 @@ def run_demo(args: argparse.Namespace) -> int:
         demo.say = _say
     report = demo.run()
     print(f"report: {report}")
+    return 0
+
+
+def run_example(args: argparse.Namespace) -> int:
+    import torch
+
+    from seedlab.cli.progress import ProgressLine
+    from seedlab.train.example import make_example
+
+    torch.set_num_threads(1)
+    for run in make_example(Path(args.out), keep_checkpoints=args.keep_checkpoints, progress=ProgressLine()):
+        size = sum(file.stat().st_size for file in run.path.rglob("*") if file.is_file())
+        print(f"{run.path}: {run.status['state']}, {len(run.updates)} updates, {size / 1e6:.2f} MB")
     return 0
 
 

@@ -222,9 +222,9 @@ def run_evaluate(args: argparse.Namespace) -> int:
 
 
 def run_trace(args: argparse.Namespace) -> int:
-    from seedlab.train.trace import trace_sample
+    from seedlab.analysis.stage1 import sample
 
-    print(trace_sample(Path(args.folder), args.sample))
+    print(sample(args.folder, args.sample))
     return 0
 
 

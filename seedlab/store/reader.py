@@ -15,6 +15,7 @@ from seedlab.errors import ConfigError
 from seedlab.store.errors import RunError
 from seedlab.store.files import INFINITIES, NUMBER, read_json, read_versioned, tail_rows
 from seedlab.store.frames import records
+from seedlab.store.stage1_files import RECORD
 from seedlab.store.status import read_status
 from seedlab.store.tables import read_table
 from seedlab.store.writer import DONE, stored_config_text
@@ -158,7 +159,7 @@ class Run:
     @property
     def stage1(self) -> dict | None:
         """Stage 1's record (acceptance, losses, acting before and after), or None where the run has none."""
-        file = self.path / "stage1" / "stage1.json"
+        file = self.path / "stage1" / RECORD
         return read_json(file) if file.exists() else None
 
     def problems(self) -> list[str]:

@@ -7,7 +7,6 @@ not done again.
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import Callable
 
@@ -25,9 +24,8 @@ from seedlab.train.evaluate import evaluate
 from seedlab.train.manifest import environment_manifest
 from seedlab.train.session import Progress
 from seedlab.train.stage1 import initial_policy_path, run_stage1
+from seedlab.train.stage1_records import keep_records
 from seedlab.train.stage2 import Interrupted, Stage2
-
-STAGE1_RECORDS = ("stage1.json", "sft_rows.jsonl")
 
 
 def train(
@@ -70,7 +68,7 @@ def resume(out: str | Path, *, progress: Progress | None = None, results: Path |
 
 
 def _phases(cfg: Config, path: Path, writer: RunWriter, report: Progress, stop: StopFlag, results: Path | None) -> None:
-    initial = _initial(cfg, path, report)
+    initial = _initial(cfg, path, writer, report)
     _check(stop)
     stage2 = Stage2(cfg, path, writer, initial, report)
     moved = writer.discard_from(stage2.next_update)
@@ -89,18 +87,15 @@ def _check(stop: StopFlag) -> None:
         raise Interrupted("stopped between phases")
 
 
-def _initial(cfg: Config, path: Path, report: Progress) -> str:
+def _initial(cfg: Config, path: Path, writer: RunWriter, report: Progress) -> str:
     """Where Stage 2 starts: theta_sft, or the base model; Stage 1's records are copied into the run."""
     if cfg.initial == "base":
         return initial_policy_path(cfg, report)
     if not cfg.stage1.enabled:
         raise RunError("initial=stage1 needs stage1.enabled=true; set it, or initial=base to start from the base policy")
     folder = run_stage1(cfg, report)
-    target = path / "stage1"
-    target.mkdir(exist_ok=True)
-    for name in STAGE1_RECORDS:
-        shutil.copyfile(folder / name, target / name)
-    (target / "source").write_text(folder.name + "\n")
+    for name in keep_records(folder, path / "stage1"):
+        writer.event("stage 1 records gone from the cache", folder=name)
     return str(folder)
 
 

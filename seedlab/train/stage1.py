@@ -341,7 +341,7 @@ def _write_record(
         "tasks": len({t.task_id for t in trajectories}), "trajectories": len(trajectories), "successes": wins,
         "labels": len(skills), "accepted": sum(s.accepted for s in skills), "reasons": {k: v for k, v in count_reasons(skills).items() if v},
         "dropped_too_long": dropped, "train_rows": len(training), "held_out_rows": len(kept_out), "replay_documents": len(replay),
-        "sft_steps": len(losses), "first_loss": losses[0], "last_loss": float(np.mean(losses[-10:])),
+        "sft_steps": len(losses), "losses": [round(loss, 5) for loss in losses], "first_loss": losses[0], "last_loss": float(np.mean(losses[-10:])),
         "before": before, "after": after, "rollouts_cache": rollouts.name, "labels_cache": labels.name,
         "external_analyzer": cfg.external.kind if cfg.external.kind == "scripted" else cfg.external.model,
     }

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from seedlab.analysis.curves import curve_summary, smoothed
 from seedlab.analysis.frames import Arm
-from seedlab.analysis.statistics import mean_interval
 from seedlab.views.template import details, number, table
 from seedlab.views.theme import CONFIG, METHOD_STYLES, ROLE_METHODS, SERIES_COLOURS, SPARE_STYLES, translucent
 
@@ -41,20 +41,6 @@ def colours(arms: Sequence[Arm]) -> dict[str, str]:
 
 def _method_colour(arm: Arm) -> str | None:
     return METHOD_STYLES.get(arm.config.method, (None,))[0] if arm.config is not None else None
-
-
-def smoothed(frame: pd.DataFrame, window: int) -> pd.DataFrame:
-    """Trailing mean over `window` updates; the first ones average over what there is."""
-    return frame.rolling(window, min_periods=1).mean()
-
-
-def curve_summary(curve: pd.DataFrame) -> pd.DataFrame:
-    """[updates] mean, low, high and n over the seeds that have the update (t interval)."""
-    rows = {}
-    for update, values in curve.iterrows():
-        i = mean_interval(values.dropna())
-        rows[update] = (i.estimate, i.low, i.high, i.n)
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "low", "high", "n"])
 
 
 def curves_figure(

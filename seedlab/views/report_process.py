@@ -6,7 +6,9 @@ import json
 from collections.abc import Sequence
 
 from seedlab.analysis.compare import main_pair, same_start
-from seedlab.analysis.frames import PHASES, Arm, cost_table, evaluation_frame
+from seedlab.analysis.curves import cost_table
+from seedlab.analysis.frames import PHASES, Arm, evaluation_frame
+from seedlab.analysis.stage1 import MEASURED
 from seedlab.store.errors import RunError
 from seedlab.views.figures import cost_figure, figure_html
 from seedlab.views.template import empty, number, paragraph, table
@@ -54,19 +56,6 @@ def _per_update(arm: Arm, unit: str) -> float:
     return float(total / updates) if updates else 0.0
 
 
-STAGE1_ROWS = (
-    ("held_out_loss", "loss on held-out skill tokens, nats"),
-    ("own_skills_accepted", "own skills that pass validation"),
-    ("own_skills_exact", "own skills that say exactly what the scripted analyzer says"),
-    ("own_skills_location", "own skills that name its location"),
-    ("own_skills_workflow", "own skills with its workflow"),
-    ("success_with_own_skill", "success with the own skill in the prompt"),
-    ("success_with_scripted_skill", "success with the scripted skill in the prompt"),
-    ("dev_success_micro", "success on dev without a skill, micro"),
-    ("dev_success_macro", "the same, macro"),
-)
-
-
 def stage1(arms: Sequence[Arm]) -> str:
     """Labels, losses and acting before and after the skill SFT; once per distinct record."""
     records: dict[str, tuple[dict, list[str]]] = {}
@@ -102,7 +91,7 @@ def _stage1_record(record: dict, names: list[str]) -> str:
     )
     before, after = record.get("before", {}), record.get("after", {})
     rows = []
-    for key, name in STAGE1_ROWS:
+    for key, name in MEASURED:
         if key not in before and key not in after:
             continue
         total = before.get("own_skills") if key == "own_skills_accepted" else None

@@ -31,7 +31,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """`limits` fixes the y axis; without them it follows the values.  `last` is the last update that is planned."""
+    """`limits` fixes the y axis; without them it follows the values.  `first` and `last` are the updates that are planned."""
 
     title: str
     unit: str
@@ -40,6 +40,7 @@ class Chart:
     last: float = 0
     width: int = WIDTH
     height: int = HEIGHT
+    first: float = 0
 
     @property
     def sentence(self) -> str:
@@ -72,15 +73,15 @@ def draw(chart: Chart, *, ink: str = "currentColor") -> str:
     """The SVG element.  `ink` colours text and axes; `currentColor` follows the page it stands in."""
     xs = [x for s in chart.series for x, _ in s.points]
     low, high = chart.limits or _range(chart)
-    last = max([chart.last, *xs, 1])
+    first, last = chart.first, max([chart.last, *xs, chart.first + 1])
     inner_w, inner_h = chart.width - _LEFT - _RIGHT, chart.height - _TOP - _BOTTOM
 
     def at(x: float, y: float) -> tuple[float, float]:
-        return _LEFT + x / last * inner_w, _TOP + (1 - (min(high, max(low, y)) - low) / (high - low)) * inner_h
+        return _LEFT + (x - first) / (last - first) * inner_w, _TOP + (1 - (min(high, max(low, y)) - low) / (high - low)) * inner_h
 
-    levels = ticks(low, high)
-    grid = "".join(_y_tick(at(0, v)[1], label, chart.width) for v, label in zip(levels, tick_labels(levels)))
-    marks = "".join(f'<text x="{at(v, low)[0]:.1f}" y="{chart.height - 15}" text-anchor="middle">{v:g}</text>' for v in ticks(0, last) if v == int(v))
+levels = ticks(low, high)
+    grid = "".join(_y_tick(at(first, v)[1], label, chart.width) for v, label in zip(levels, tick_labels(levels)))
+    marks = "".join(f'<text x="{at(v, low)[0]:.1f}" y="{chart.height - 15}" text-anchor="middle">{v:g}</text>' for v in ticks(first, last) if v == int(v))
     lines = "".join(_series(s, at) for s in chart.series)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(chart.sentence)}" width="{chart.width}" height="{chart.height}" '

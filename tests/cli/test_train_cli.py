@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from seedlab.cli.main import main
+from seedlab.store.stage1_files import SFT_ROWS, read_rows
 
 
 @pytest.fixture
@@ -192,7 +193,7 @@ def test_a_run_without_a_checkpoint_cannot_be_evaluated(seedlab, finished, tmp_p
 
 
 def test_a_sample_is_traced_to_its_trajectory(seedlab, finished):
-    rows = [json.loads(line) for line in (finished.path / "stage1" / "sft_rows.jsonl").read_text().splitlines()]
+    rows = read_rows(finished.path, SFT_ROWS)
     code, out, _ = seedlab("trace", finished.path, "1")
     assert code == 0
     assert f"1. trajectory {rows[1]['trajectory']}:" in out

@@ -1,6 +1,5 @@
 """Stage 1's rows, weights and verdicts (case B13), and the weighted training loop."""
 
-import json
 import math
 
 import pytest
@@ -10,6 +9,7 @@ from seedlab.episodes.records import Skill
 from seedlab.errors import UserError
 from seedlab.policy.load import load_policy, model_hash
 from seedlab.rows.build import build_rows
+from seedlab.store.stage1_files import SFT_ROWS, read_rows
 from seedlab.train import stage1
 from seedlab.train.sft import (
     Document, SftSettings, batches_by_count, batches_by_tokens, learning_rate_at, make_optimizer, mean_loss, train_documents,
@@ -186,7 +186,7 @@ def test_the_record_counts_every_label(finished):
     assert record["labels"] == record["trajectories"] == 8
     assert sum(record["reasons"].values()) == 8
     assert record["accepted"] == record["train_rows"] + record["held_out_rows"] + len(record["dropped_too_long"])
-    rows = [json.loads(line) for line in (finished.path / "stage1" / "sft_rows.jsonl").read_text().splitlines()]
+    rows = read_rows(finished.path, SFT_ROWS)
     assert len(rows) == record["train_rows"] + record["held_out_rows"]
     assert all(0 < r["target_tokens"] < r["tokens"] for r in rows)
     tasks = {split: {r["trajectory"].rsplit("/n", 1)[0] for r in rows if r["split"] == split} for split in ("train", "held_out")}

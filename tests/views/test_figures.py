@@ -6,9 +6,10 @@ import plotly.graph_objects as go
 import pytest
 from fake_run import config, fake_run
 
+from seedlab.analysis.curves import curve_summary, smoothed
 from seedlab.analysis.frames import Arm, load_arms
 from seedlab.analysis.statistics import mean_interval
-from seedlab.views.figures import CONFIG, ROLE_COLOURS, bin_shares, colours, curve_summary, curves_figure, curves_table, figure_html, histogram_figure, smoothed, tie_figure
+from seedlab.views.figures import CONFIG, ROLE_COLOURS, bin_shares, colours, curves_figure, curves_table, figure_html, histogram_figure, tie_figure
 
 
 class FakeArm(Arm):
