@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from seedlab.policy.cache import SlotStore, WorkingCache
+from seedlab.policy.mask import attention_mask
 from seedlab.policy.protocol import Generation, Sampling
 
 
@@ -159,7 +160,7 @@ class LocalGenerator:
 
     def _forward(self, ids_RT, positions_RT, cache, width, last_R):
         cache.place(positions_RT)
-        mask = torch.arange(width, device=ids_RT.device)[None, None, None] <= positions_RT[:, None, :, None]
+        mask = attention_mask(self.model, torch.arange(width, device=ids_RT.device)[None, None] <= positions_RT[:, :, None])
         hidden = self.model.get_decoder()(
             input_ids=ids_RT, attention_mask=mask, position_ids=positions_RT, past_key_values=cache, use_cache=True
         ).last_hidden_state

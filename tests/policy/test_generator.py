@@ -73,6 +73,16 @@ def assert_same(a, b, atol=1e-4):
         torch.testing.assert_close(torch.tensor(x.entropies), torch.tensor(y.entropies), atol=atol, rtol=0)
 
 
+@pytest.mark.parametrize("build", [model, absolute_positions])
+def test_eager_attention_generates_what_sdpa_does(build):
+    def generate(attention):
+        policy = build()
+        policy.set_attn_implementation(attention)
+        return ask(LocalGenerator(policy, context=CONTEXT), requests_of_several_lengths())
+
+    assert_same(generate("eager"), generate("sdpa"))
+
+
 # ---- one draw
 
 
