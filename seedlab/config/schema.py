@@ -234,6 +234,7 @@ class ClusterConfig(Section):
     offload_parameters: bool = Field(False, description="policy weights wait in the machine's memory while vLLM generates")
     offload_optimizer: bool = Field(False, description="optimizer states wait in the machine's memory outside the update")
     offload_reference: bool = Field(True, description="the reference's weights wait in the machine's memory outside its scoring")
+    max_cache_tokens: int = Field(0, ge=0, description="tokens whose keys and values this process's own generator holds at once, rows times the longest; 0 is no bound")
     generator: Literal["local", "vllm"] = Field("local", description="who samples Stage 1's rollouts and own skills, and evaluations: this process's torch, or vLLM's engine")
     sft_zero_stage: Literal[0, 1, 2, 3] = Field(0, description="Stage 1's training: 0 in this process, 1 to 3 DeepSpeed ZeRO under torchrun on all GPUs")
     sft_offload_optimizer: bool = Field(False, description="DeepSpeed keeps the optimizer's states in the machine's memory")
