@@ -66,7 +66,9 @@ def stage1_training(cfg: Config, shape: ModelShape) -> PhaseMemory:
     p, zero, gpus = shape.parameters, cfg.cluster.sft_zero_stage, cfg.cluster.gpus
     bf16 = cfg.model.dtype == "bfloat16"
     if zero == 0:
-        parts = [_share("parameters", 4, p, 1), _share("gradients", 4, p, 1), _share("optimizer (Adam)", 8, p, 1)]
+        parts = [
+            _share("parameters", 4, p, 1), *_autocast(cfg, p), _share("gradients", 4, p, 1), _share("optimizer (Adam)", 8, p, 1),
+        ]
     else:
         width = 2 if bf16 else 4
         offload = cfg.cluster.sft_offload_optimizer
@@ -78,11 +80,15 @@ def stage1_training(cfg: Config, shape: ModelShape) -> PhaseMemory:
             _share("gradients", width, p, gpus if zero >= 2 else 1), optimizer,
         ]
     longest = max(cfg.model.context, cfg.cluster.sft_pack_tokens)
-    tokens = max(longest, min(cfg.stage2.micro_batch_tokens, longest * cfg.stage1.batch_size))
+    tokens = max(longest, cfg.stage2.micro_batch_tokens)
     parts += [
         activations(shape, tokens, checkpointing=cfg.model.gradient_checkpointing, width=2 if bf16 else 4),
         logits(shape, tokens, chunked=True),
     ]
+    if cfg.cluster.sft_pack_tokens:
+        line = cfg.cluster.sft_pack_tokens
+        lines = max(1, cfg.stage2.micro_batch_tokens // line)
+        parts.append(Part("mask of packed lines", lines * line**2, f"{lines} x {line:,} x {line:,} x 1 byte"))
     return PhaseMemory("stage 1: SFT", _with_reserve(cfg, parts))
 
 
@@ -192,13 +198,17 @@ def _trained(cfg: Config, shape: ModelShape) -> int:
 def _local_weights(cfg: Config, shape: ModelShape) -> list[Part]:
     p, trained = shape.parameters, _trained(cfg, shape)
     adapters = trained if cfg.model.lora_rank else 0
-    parts = [
-        Part("parameters", 4 * (p + adapters), f"4 bytes x {p + adapters:,} (float32, also under bf16 autocast)"),
-        Part("optimizer (Adam)", 8 * trained, f"8 bytes x {trained:,}"),
-    ]
+    parts = [Part("parameters", 4 * (p + adapters), f"4 bytes x {p + adapters:,} (float32)"), *_autocast(cfg, p)]
+    parts.append(Part("optimizer (Adam)", 8 * trained, f"8 bytes x {trained:,}"))
     if _uses_reference(cfg):
         parts.append(_share("reference", 2 if cfg.model.dtype == "bfloat16" else 4, p, 1))
     return parts
+
+
+def _autocast(cfg: Config, parameters: int) -> list[Part]:
+    if cfg.model.dtype != "bfloat16":
+        return []
+    return [Part("autocast's copies", 2 * parameters, f"2 bytes x {parameters:,} (bf16, until a forward pass ends)")]
 
 
 def _share(name: str, width: int, parameters: int, processes: int) -> Part:

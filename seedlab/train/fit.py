@@ -11,7 +11,7 @@ import torch
 from seedlab.config.schema import Config
 from seedlab.policy.load import Policy, load_policy
 from seedlab.train.session import Progress
-from seedlab.train.sft import Document, SftSettings, batches_by_count, train_documents
+from seedlab.train.sft import Document, SftSettings, Stepper, batches_by_count, train_documents
 
 
 def sft_settings(cfg: Config) -> SftSettings:
@@ -36,7 +36,8 @@ def fit(cfg: Config, policy: Policy, pool: Sequence[Document], progress: Progres
 
     if not cfg.cluster.sft_zero_stage:
         policy.model.train()
-        losses = train_documents(policy.model, pool, batches, settings, pad_id=policy.pad_id, on_step=on_step)
+        stepper = Stepper(policy.model, settings, pad_id=policy.pad_id, compute=policy.compute)
+        losses = train_documents(policy.model, pool, batches, settings, pad_id=policy.pad_id, stepper=stepper, on_step=on_step)
         policy.model.eval()
         return losses
     from seedlab.engines.deepspeed_job import SftJob

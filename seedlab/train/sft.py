@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Callable, Sequence
 
@@ -90,29 +91,34 @@ def plan_parts(lengths: Sequence[int], settings: SftSettings) -> Parts:
 
 
 class DocumentLoss(torch.nn.Module):
-    """A language model whose forward pass is the loss of some documents; what an engine wraps and differentiates."""
+    """A language model whose forward pass is the loss of some documents; what an engine wraps and differentiates.
 
-    def __init__(self, model, pad_id: int):
+    `compute` makes the context of one forward pass (bf16 autocast where a policy is configured so).
+    """
+
+    def __init__(self, model, pad_id: int, compute: Callable = nullcontext):
         super().__init__()
-        self.model, self.pad_id = model, pad_id
+        self.model, self.pad_id, self.compute = model, pad_id, compute
 
     def forward(self, documents: Sequence[Document], lines: Sequence[Sequence[int]]) -> torch.Tensor:
         """Sum of weight x negative log-likelihood over the targets of the documents that `lines` name, in nats."""
         order = [i for line in lines for i in line]
         place = {i: k for k, i in enumerate(order)}
         docs = [documents[i] for i in order]
-        logp, _ = forward_rows(
-            self.model, [d.scored for d in docs], want_entropy=False, pad_id=self.pad_id,
-            packs=[[place[i] for i in line] for line in lines],
-        )
+        # One context per pass: autocast keeps its copies of the weights until it is left, also over an optimizer step.
+        with self.compute():
+            logp, _ = forward_rows(
+                self.model, [d.scored for d in docs], want_entropy=False, pad_id=self.pad_id,
+                packs=[[place[i] for i in line] for line in lines],
+            )
         return -(torch.tensor([w for d in docs for w in d.target_weights], device=logp.device) * logp).sum()
 
 
 class Stepper:
     """How one process turns losses into optimizer steps; DeepSpeed's counterpart has the same methods."""
 
-    def __init__(self, model, settings: SftSettings, *, pad_id: int):
-        self.loss, self.settings = DocumentLoss(model, pad_id), settings
+    def __init__(self, model, settings: SftSettings, *, pad_id: int, compute: Callable = nullcontext):
+        self.loss, self.settings = DocumentLoss(model, pad_id, compute), settings
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(
             model, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay, betas=settings.betas
