@@ -22,7 +22,7 @@ from seedlab.engines.deepspeed_job import SftJob, read_job
 from seedlab.errors import UserError
 from seedlab.policy.load import load_policy
 from seedlab.store.checkpoint import latest_checkpoint, save_checkpoint
-from seedlab.store.files import append_line
+from seedlab.store.files import SCHEMA_VERSION, append_line
 from seedlab.train.sft import DocumentLoss, Parts, SftSettings, Stepper, make_optimizer, plan_parts, train_documents
 
 STATE = "state"  # folder of DeepSpeed's own files inside a checkpoint
@@ -162,7 +162,7 @@ def train(job: SftJob) -> None:
 
     def on_step(step: int, total: int, loss: float) -> None:
         if first:
-            append_line(job.folder / "progress.jsonl", {"step": step, "total": total, "loss": loss})
+            append_line(job.folder / "progress.jsonl", {"schema_version": SCHEMA_VERSION, "step": step, "total": total, "loss": loss})
 
     before = stepper.restore()
     losses = train_documents(
