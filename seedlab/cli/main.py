@@ -21,6 +21,7 @@ COMMAND_MODULES: list[str] = [
     "seedlab.cli.config_cli",
     "seedlab.cli.plan_cli",
     "seedlab.cli.doctor",
+    "seedlab.cli.rebuild_cli",
     "seedlab.cli.train_cli",
     "seedlab.cli.demo_cli",
     "seedlab.cli.jobs_cli",
