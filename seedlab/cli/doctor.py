@@ -10,18 +10,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-# CUDA 13, which the GPU set's torch is built for, needs this driver.
-LEAST_DRIVER = 580
+from seedlab.cli.checks import CLUSTER_MEND, Check
+from seedlab.cli.doctor_cluster import check_cluster, check_compiler, check_driver
+
 LEAST_DISK_GB = 5.0
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
-# its torch and transformers are others than the laptop's
-CLUSTER_MEND = "conda env create --file environment.yml"
 _NEEDED_FOR = {
     "dev": "make test",
     "browser": "browser tests",
@@ -32,16 +31,6 @@ _NEEDED_FOR = {
     "gguf": "models in GGUF form",
     "cluster": "engine=verl on GPUs",
 }
-
-
-@dataclass(frozen=True)
-class Check:
-    """`status` is ok, absent (optional) or wrong (exit code 1); `mend` is a command or an instruction."""
-
-    name: str
-    status: str
-    detail: str
-    mend: str = ""
 
 
 def installed_version(name: str) -> str | None:
@@ -125,18 +114,6 @@ def check_device() -> list[Check]:
     return checks + [check_driver(answer.stdout.strip().splitlines(), answer.returncode, torch.version.cuda)]
 
 
-def check_driver(lines: list[str], returncode: int, cuda: str | None) -> Check:
-    """`lines` are nvidia-smi's driver versions; `cuda` is the CUDA version that torch was built for, None for CPU."""
-    if returncode != 0 or not lines:
-        return Check("driver", "wrong", "nvidia-smi does not answer", "reinstall the NVIDIA driver")
-    major = int(lines[0].split(".")[0])
-    if cuda is not None and int(cuda.split(".")[0]) >= 13 and major < LEAST_DRIVER:
-        return Check("driver", "wrong", f"{lines[0]}, CUDA {cuda} needs {LEAST_DRIVER} or newer", "update the NVIDIA driver")
-    if cuda is None:
-        return Check("driver", "absent", f"{lines[0]}, but this torch is built without CUDA", "install from environment.yml")
-    return Check("driver", "ok", lines[0])
-
-
 def check_data(environment: Mapping[str, str]) -> Check:
     """The official ALFWorld games under ALFWORLD_DATA."""
     mend = "pip install alfworld && alfworld-download, then export ALFWORLD_DATA=~/.cache/alfworld"
@@ -167,7 +144,8 @@ def check_chromium() -> Check:
 
 def run_checks() -> list[Check]:
     return [
-        check_python(), *check_package(), *check_device(), check_data(os.environ), check_disk(Path.cwd()), check_chromium(),
+        check_python(), *check_package(), *check_cluster(installed_version), *check_compiler(installed_version), *check_device(),
+        check_data(os.environ), check_disk(Path.cwd()), check_chromium(),
     ]  # fmt: skip
 
 

@@ -84,7 +84,8 @@ class Session:
 def make_generator(policy: Policy, cfg: Config) -> LocalGenerator:
     """A local generator; the turn cache is worth its memory only where prompts extend one another."""
     return LocalGenerator(
-        policy.model, context=cfg.model.context, reuse_cache=cfg.env.layout == "conversation", pad_id=policy.pad_id
+        policy.model, context=cfg.model.context, reuse_cache=cfg.env.layout == "conversation",
+        max_cache_tokens=cfg.cluster.max_cache_tokens, pad_id=policy.pad_id,
     )
 
 

@@ -27,7 +27,8 @@ from seedlab.train.base import base_key, build_tiny_base, demonstration_document
 from seedlab.train.cached import build_once, cache_root, content_key
 from seedlab.train.evaluate import summarise, episode_frame
 from seedlab.train.session import Progress, Session, silent
-from seedlab.train.sft import Document, SftSettings, batches_by_count, mean_loss, train_documents
+from seedlab.train.fit import fit, forget_work
+from seedlab.train.sft import Document, mean_loss
 
 ROLLOUTS_AT_ONCE = 192  # episodes per batch of Stage 1's rollouts; floating point aside it changes nothing
 FILES = ("trajectories.jsonl.gz", "labels.jsonl", "sft_rows.jsonl", "stage1.json")
@@ -56,7 +57,16 @@ def labels_key(cfg: Config) -> str:
 
 
 def sft_key(cfg: Config) -> str:
-    return content_key("stage1-sft", labels=labels_key(cfg), stage1=cfg.stage1.model_dump(exclude={"enabled"}), tiny=cfg.tiny.model_dump())
+    # DeepSpeed trains bf16 weights with float32 masters; this process computes in bf16 over float32 weights.
+    bf16_weights = {"bf16_weights": True} if cfg.cluster.sft_zero_stage and cfg.model.dtype == "bfloat16" else {}
+    return content_key(
+        "stage1-sft", labels=labels_key(cfg), stage1=cfg.stage1.model_dump(exclude={"enabled"}), tiny=cfg.tiny.model_dump(), **bf16_weights
+    )
+
+
+def deepspeed_work(cfg: Config) -> Path:
+    """Where a training with DeepSpeed keeps its checkpoints until it is done: a killed one goes on from there."""
+    return cache_root() / f"{sft_key(cfg)}.deepspeed"
 
 
 def run_stage1(cfg: Config, progress: Progress = silent) -> Path:
@@ -227,21 +237,11 @@ def fine_tune(cfg: Config, rollouts: Path, labels: Path, folder: Path, progress:
     probe = [t for t in trajectories if any(t.id == d.id for d in kept_out)][:96]
 
     before = measure(session, probe, kept_out, "before")
-    settings = SftSettings(
-        cfg.stage1.learning_rate, cfg.stage1.min_learning_rate_ratio, cfg.stage1.warmup_ratio, cfg.stage1.weight_decay,
-        cfg.stage1.betas, cfg.stage1.grad_clip, cfg.stage2.micro_batch_tokens,
-    )
-    pool = training + replay
-    batches = batches_by_count(len(pool), cfg.stage1.batch_size, cfg.stage1.epochs, cfg.stage1.seed)
-    policy.model.train()
-    losses = train_documents(
-        policy.model, pool, batches, settings, pad_id=policy.pad_id,
-        on_step=lambda step, total, loss: progress("stage 1: SFT", step, total, f"loss {loss:.3f}"),
-    )
-    policy.model.eval()
+    losses = fit(cfg, policy, training + replay, progress, source=initial_policy_path(cfg), work=deepspeed_work(cfg))
     session.weights_changed()
     after = measure(session, probe, kept_out, "after")
     policy.save(folder)
+    forget_work(deepspeed_work(cfg))
     _write_record(cfg, folder, rollouts, labels, trajectories, skills, training, kept_out, dropped, replay, losses, before, after)
 
 
