@@ -87,7 +87,12 @@ _INSTRUCT: Settings = {
     "stage2": {"updates": 150, "tasks_per_update": 16, "minibatches": None, "learning_rate": 1e-6, "checkpoint_every": 10},
     "evaluation": {"batch": 128},
 }  # fmt: skip
-_CLUSTER: Settings = {"engine": "verl", "stage2": {"micro_batch_tokens": 32768}}
+# Eight 80 GB GPUs in both stages; docs/plan.md has the arithmetic behind each of these.
+_CLUSTER: Settings = {
+    "engine": "verl",
+    "stage2": {"micro_batch_tokens": 16384},
+    "cluster": {"gpus": 8, "generator": "vllm", "sft_zero_stage": 2, "sft_pack_tokens": 32768},
+}
 
 _MODELS: dict[str, Settings] = {
     "qwen2.5-3b": {"model": {"path": "Qwen/Qwen2.5-3B-Instruct"}},

@@ -219,6 +219,44 @@ class StoreConfig(Section):
     min_free_gb: float = Field(0.2, ge=0, description="refuse to save a checkpoint when less disk is free")
 
 
+class ClusterConfig(Section):
+    """The GPUs of engine=verl and of Stage 1 on several processes; changes no result beyond floating point, so the configuration's hash leaves it out."""
+
+    nodes: int = Field(1, gt=0, description="machines; the world size of both stages is nodes x gpus")
+    gpus: int = Field(1, gt=0, description="GPUs, that is processes, of one machine")
+    gpu_memory_gb: float = Field(80.0, gt=0, description="memory of one GPU in 1e9 bytes; `seedlab plan` judges by it")
+    tensor_parallel: int = Field(1, gt=0, description="GPUs that one copy of vLLM spans; the world size must be divisible by it")
+    gpu_memory_utilization: float = Field(0.5, gt=0, lt=1, description="share of a GPU that vLLM takes for weights and KV cache while it generates")
+    sleep: bool = Field(True, description="vLLM frees its weights and KV cache while the policy is scored and updated")
+    enforce_eager: bool = Field(False, description="vLLM without CUDA graphs: slower, starts sooner, less memory")
+    max_sequences: int = Field(256, gt=0, description="sequences that one copy of vLLM generates at once")
+    max_prefill_tokens: int = Field(16384, gt=0, description="prompt tokens that one copy of vLLM reads in one step")
+    offload_parameters: bool = Field(False, description="policy weights wait in the machine's memory while vLLM generates")
+    offload_optimizer: bool = Field(False, description="optimizer states wait in the machine's memory outside the update")
+    offload_reference: bool = Field(True, description="the reference's weights wait in the machine's memory outside its scoring")
+    generator: Literal["local", "vllm"] = Field("local", description="who samples Stage 1's rollouts and own skills, and evaluations: this process's torch, or vLLM's engine")
+    sft_zero_stage: Literal[0, 1, 2, 3] = Field(0, description="Stage 1's training: 0 in this process, 1 to 3 DeepSpeed ZeRO under torchrun on all GPUs")
+    sft_offload_optimizer: bool = Field(False, description="DeepSpeed keeps the optimizer's states in the machine's memory")
+    sft_pack_tokens: int = Field(0, ge=0, description="tokens of one packed row of Stage 1's training; 0 packs nothing")
+    sft_checkpoint_every: int = Field(50, gt=0, description="optimizer steps between checkpoints of Stage 1's training under DeepSpeed")
+    start_timeout_s: float = Field(1800.0, gt=0, description="seconds until all workers and vLLM must have started; then the run fails")
+    generate_timeout_s: float = Field(1800.0, gt=0, description="seconds that one generation may take; then its trajectory is an infrastructure failure")
+    collective_timeout_s: float = Field(1800.0, gt=0, description="seconds that processes wait for one another; then the run fails and can be resumed")
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.gpus
+
+    @model_validator(mode="after")
+    def _whole_copies(self):
+        if self.world_size % self.tensor_parallel:
+            raise ValueError(
+                f"cluster.tensor_parallel={self.tensor_parallel} does not divide the {self.world_size} GPUs of "
+                f"cluster.nodes={self.nodes} x cluster.gpus={self.gpus}"
+            )
+        return self
+
+
 class Config(Section):
     """One run, fully resolved."""
 
@@ -240,6 +278,7 @@ class Config(Section):
     objective: ObjectiveConfig = ObjectiveConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     store: StoreConfig = StoreConfig()
+    cluster: ClusterConfig = ClusterConfig()
 
     @model_validator(mode="after")
     def _sampler_has_exact_log_probs(self):
