@@ -242,6 +242,9 @@ class ClusterConfig(Section):
     sft_checkpoint_every: int = Field(50, gt=0, description="optimizer steps between checkpoints of Stage 1's training under DeepSpeed")
     start_timeout_s: float = Field(1800.0, gt=0, description="seconds until all workers and vLLM must have started; then the run fails")
     generate_timeout_s: float = Field(1800.0, gt=0, description="seconds that one generation may take; then its trajectory is an infrastructure failure")
+    episode_timeout_s: float = Field(3600.0, gt=0, description="seconds that one episode may take under engine=verl; then it is an infrastructure failure, also where its environment hangs")
+    max_lost_share: float = Field(0.5, ge=0, le=1, description="share of an update's trajectories lost to infrastructure above which the run stops")
+    workers: int = Field(8, gt=0, description="processes that play episodes under engine=verl; never changes a result beyond floating point")
     collective_timeout_s: float = Field(1800.0, gt=0, description="seconds that processes wait for one another; then the run fails and can be resumed")
 
     @property

@@ -67,12 +67,12 @@ def refuse_leaks(session: Session, trajectories: list[Trajectory], skills: tuple
         if trajectory.prompt_skill:
             raise SkillLeak(f"{trajectory.id} was played with a skill in its prompt")
         for number, step in enumerate(trajectory.steps) if texts else ():
-            prompt = _one_line(session.policy.tokenizer.decode(step.prompt_ids))
+            prompt = _one_line(session.tokenizer.decode(step.prompt_ids))
             found = {text for text in texts if text in prompt}
             if not found:
                 continue
             turns = session.prompts.messages(history_of(trajectory, number), kept_from=step.kept_from)
-            own = _one_line(session.policy.tokenizer.decode(session.policy.chat.render(turns)))
+            own = _one_line(session.tokenizer.decode(session.chat.render(turns)))
             for text in sorted(found):
                 if prompt.count(text) > own.count(text):
                     raise SkillLeak(f"{trajectory.id}: the prompt of step {number} contains the skill {text!r}")

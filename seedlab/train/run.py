@@ -15,7 +15,6 @@ import torch
 from seedlab.config.presets import config_hash, from_json
 from seedlab.config.schema import Config
 from seedlab.jobs.signals import StopFlag, stop_on_signals
-from seedlab.policy.load import model_hash, tokenizer_hash
 from seedlab.store import RunError, RunWriter
 from seedlab.store.reader import Run
 from seedlab.store.results import append_result, result_row
@@ -102,16 +101,13 @@ def _initial(cfg: Config, path: Path, writer: RunWriter, report: Progress) -> st
 def _write_manifest(cfg: Config, path: Path, writer: RunWriter, stage2: Stage2, initial: str) -> None:
     if (path / "manifest.json").exists():
         return
-    session, policy = stage2.session, stage2.policy
+    session = stage2.session
     writer.manifest(
         environment_manifest()
         | {
             "preset": cfg.preset, "method": cfg.method, "seed": cfg.seed, "config_hash": config_hash(cfg),
             "initial": Path(initial).name if cfg.model.path == "tiny" else initial,
-            "model": {
-                "class": type(policy.model).__name__, "parameters": policy.parameters, "hash": model_hash(policy.model),
-                "tokenizer_hash": tokenizer_hash(policy.tokenizer), "chat_template_hash": policy.chat.template_hash,
-            },
+            "model": stage2.identity(),
             "panels": {n: {"hash": p.hash, "tasks": len(p.task_ids)} for n, p in session.panels.items()},
             "panel_tasks": {n: list(p.task_ids) for n, p in session.panels.items()},
         }
@@ -124,7 +120,7 @@ def _evaluate(cfg: Config, path: Path, writer: RunWriter, stage2: Stage2, report
     if not cfg.evaluation.panels or (path / "eval" / f"{update:06d}" / "DONE").exists():
         return
     report("evaluation", 0, len(cfg.evaluation.panels), "panels")
-    stage2.policy.model.eval()
+    stage2.before_evaluation()
     result = evaluate(stage2.session, update=update, skills=tuple(stage2.skill_texts))
     writer.evaluation(update, result.episodes, result.summary)
 

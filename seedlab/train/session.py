@@ -49,6 +49,22 @@ class Session:
         self.panels = self.family.panels()
         self.generator = make_generator(self.policy, self.cfg)
 
+    @property
+    def chat(self):
+        return self.policy.chat
+
+    @property
+    def tokenizer(self):
+        return self.policy.tokenizer
+
+    @property
+    def parameters(self) -> int:
+        return self.policy.parameters
+
+    def compute(self):
+        """Context in which the policy's forward passes run in this process."""
+        return self.policy.compute()
+
     def weights_changed(self) -> None:
         """Must follow every change of the weights: cached keys and values belong to the old ones."""
         self.generator.weights_version += 1
@@ -65,10 +81,8 @@ class Session:
             done += 1
             self.progress(LABELS.get(phase, phase.strip("-")), done, len(episodes), "episodes")
 
-        settings = PlaySettings(
-            phase=phase, seed=seed, update=update, temperature=temperature,
-            max_response_tokens=self.cfg.rollout.max_response_tokens, max_prompt_tokens=self.cfg.rollout.max_prompt_tokens,
-            track_progress=track_progress,
+        settings = play_settings(
+            self.cfg, phase=phase, update=update, seed=seed, temperature=temperature, track_progress=track_progress
         )
         with self.policy.compute():
             return play(
@@ -79,6 +93,15 @@ class Session:
     def forget(self, trajectories: list[Trajectory]) -> None:
         for trajectory in trajectories:
             self.generator.release(trajectory.id)
+
+
+def play_settings(
+    cfg: Config, *, phase: str, update: int, seed: int, temperature: float, track_progress: bool = False
+) -> PlaySettings:
+    return PlaySettings(
+        phase=phase, seed=seed, update=update, temperature=temperature, max_response_tokens=cfg.rollout.max_response_tokens,
+        max_prompt_tokens=cfg.rollout.max_prompt_tokens, track_progress=track_progress,
+    )
 
 
 def make_generator(policy: Policy, cfg: Config) -> LocalGenerator:

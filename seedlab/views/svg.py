@@ -79,7 +79,7 @@ def draw(chart: Chart, *, ink: str = "currentColor") -> str:
     def at(x: float, y: float) -> tuple[float, float]:
         return _LEFT + (x - first) / (last - first) * inner_w, _TOP + (1 - (min(high, max(low, y)) - low) / (high - low)) * inner_h
 
-levels = ticks(low, high)
+    levels = ticks(low, high)
     grid = "".join(_y_tick(at(first, v)[1], label, chart.width) for v, label in zip(levels, tick_labels(levels)))
     marks = "".join(f'<text x="{at(v, low)[0]:.1f}" y="{chart.height - 15}" text-anchor="middle">{v:g}</text>' for v in ticks(first, last) if v == int(v))
     lines = "".join(_series(s, at) for s in chart.series)
