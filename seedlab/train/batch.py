@@ -71,7 +71,7 @@ def prepare_batch(
 
 
 def give_teacher(session: Session, row: TokenRow, trajectory: Trajectory, skill: Skill | None) -> str:
-    """Attach the row's teacher; returns why it has none, or an empty text.  Of the session it uses `cfg`, `prompts` and `policy`."""
+    """Attach the row's teacher; returns why it has none, or an empty text.  Of the session it uses `cfg`, `prompts` and `chat`."""
     if skill is None:
         return "no usable skill"
     limit = session.cfg.model.context
