@@ -26,7 +26,9 @@ def merge(*layers: Settings) -> Settings:
 # From-scratch weights forget how to act while they learn to write skills; replay keeps it (zero in the paper).
 _TINY: Settings = {
     "env": {"panel_sizes": {"stage1": 180, "train": 2400, "dev": 96, "seen": 96, "unseen": 96}},
-    "stage1": {"transcript_weight": 0.3, "replay_ratio": 0.6},
+    "stage1": {"transcript_weight": 0.3, "replay_ratio": 0.4},
+    # small micro-batches keep two processes at once under 4 GB
+    "stage2": {"micro_batch_tokens": 8192, "log_gradient_terms_every": 12},
 }
 
 # The whole method in seconds, for tests of faults.  Its policy never wins and writes no usable skill; the penalty, the
