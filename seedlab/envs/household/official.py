@@ -19,7 +19,7 @@ from seedlab.envs.protocol import Panel
 SPLITS = ("train", "valid_seen", "valid_unseen")
 OFFICIAL_COUNTS = {"train": 3553, "valid_seen": 140, "valid_unseen": 134}
 _GAME = "game.tw-pddl"
-_LAYOUT = "json_2.1.1"
+LAYOUT = "json_2.1.1"
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Split:
 def games_root(data: str) -> Path:
     """The folder that holds the splits: `data` itself or its `json_2.1.1`.  GameFileError where there is none."""
     folder = Path(os.path.expandvars(data)).expanduser()
-    for root in (folder / _LAYOUT, folder):
+    for root in (folder / LAYOUT, folder):
         if any((root / split).is_dir() for split in SPLITS):
             return root
     raise GameFileError(
-        f"env.data={data!r}: neither it nor its {_LAYOUT} has one of the folders {', '.join(SPLITS)}; "
+        f"env.data={data!r}: neither it nor its {LAYOUT} has one of the folders {', '.join(SPLITS)}; "
         "`alfworld-download` fetches the games"
     )
 
