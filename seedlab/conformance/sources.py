@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +17,13 @@ from seedlab.envs.household.world import World, build_world
 
 @dataclass(frozen=True)
 class Source:
-    """One game.  `open` gives our world and the walkthrough (GameFileError refuses the game), `official` what the
-    official engine loads: a path or game data, for which it may need the official rules."""
+    """One game.  `open` gives our world and a function for its walkthrough (GameFileError refuses the game); `official`
+    gives what the official engine loads: a path, or game data, for which it may need the official rules."""
 
     name: str
     key: str
     task_type: str
-    open: Callable[[], tuple[World, tuple[str, ...]]]
+    open: Callable[[], tuple[World, Callable[[], Sequence[str]]]]
     official: Callable[[Callable[[], Rules]], str | dict]
 
 
@@ -40,7 +40,7 @@ def folder_sources(folder: Path) -> list[Source]:
 def _file_source(folder: Path, path: Path) -> Source:
     def open_file():
         game = load_game(path)
-        return game.world, game.walkthrough
+        return game.world, lambda: game.walkthrough
 
     name = str(path.parent.relative_to(folder)) if path.parent != folder else path.parent.name
     key = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -58,6 +58,6 @@ def _room_source(family: HouseholdFamily, task_id: str) -> Source:
     facts = family.facts(task_id)
     key = hashlib.sha256(f"{facts.sentence}\n{problem_text(facts, 'room')}".encode()).hexdigest()[:16]
     return Source(
-        task_id, key, facts.goal.task_type, lambda: (build_world(facts), tuple(solve(facts, task_id))),
+        task_id, key, facts.goal.task_type, lambda: (build_world(facts), lambda: solve(facts, task_id)),
         lambda rules: game_data(facts, "room", rules()),
     )  # fmt: skip

@@ -6,6 +6,7 @@ sorted and without repeats (which is checked when recording), so the list can be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +56,7 @@ class WalkId:
         return f"{self.game_key}/{self.walk}/{self.seed}/{self.length}"
 
 
-def record(process: OfficialProcess, walk: WalkId, walkthrough: tuple[str, ...]) -> Transcript:
+def record(process: OfficialProcess, walk: WalkId, walkthrough: Sequence[str]) -> Transcript:
     """Play one walk on the official engine, whose game is loaded already.  The walk ends with the episode."""
     walker = Walker(walk.game_key, walk.walk, walk.seed, walk.length, walkthrough)
     states, commands = [_state(process, process.ask("reset"))], []

@@ -120,7 +120,7 @@ def _transcripts(source, ids, walkthrough, reference: Reference, pool: ProcessPo
             for attempt in (1, 2):
                 try:
                     process = process or _open(source, reference, pool, lock)
-                    transcript = record(process, walk, walkthrough)
+                    transcript = record(process, walk, walkthrough())
                     break
                 except InfrastructureError as error:
                     if process is not None:

@@ -37,6 +37,7 @@ class Walker:
         self.script = list(walkthrough) if kind in ("walkthrough", "mixed") else []
         self.rng = random.Random(f"{game_key}|{kind}|{seed}")
         self.stale: list[str] = []  # commands that were possible before
+        self.last: str | None = None  # the last one that was possible when it was sent
 
     def next(self, admissible: Sequence[str]) -> str | None:
         """The next command, or None at the walk's end."""
@@ -49,13 +50,15 @@ class Walker:
             command = self.script.pop(0)
         else:
             command = self.rng.choice(admissible)
+        if command in admissible:
+            self.last = command
         self.stale = [*self.stale[-40:], *self.rng.sample(admissible, min(4, len(admissible)))]
         return command
 
     def _junk(self, admissible: Sequence[str]) -> str:
         rng, good = self.rng, self.rng.choice(admissible)
         thing, place = _names(rng, admissible)
-        kind = rng.randrange(12)
+        kind = rng.randrange(13)
         if kind == 0:
             return rng.choice((good.upper(), good.capitalize(), good.title()))
         if kind == 1:
@@ -82,6 +85,8 @@ class Walker:
                 f"clean {thing} with {place}", f"cool {thing} with {place}", f"slice {thing} with {thing}",
                 f"open {thing}", f"close {place}", f"open {place}", f"use {place}", f"examine {thing}", f"go to {place}",
             ))  # fmt: skip
+        if kind == 11 and self.last is not None:
+            return self.last  # what has just been done can rarely be done again
         return rng.choice(("geh zum Kühlschrank", "去 冰箱", "{o}", "#intro#", "go to {r}", "\u200blook", "None", "[]", "look.", "0"))
 
 

@@ -57,8 +57,8 @@ class OfficialProcess:
     def __init__(self, timeout_s: float, memoise: bool = True):
         self.timeout_s = timeout_s
         self.task = "(no task)"
-        self._stderr = tempfile.TemporaryFile()
         command = [official_python(), str(_PROGRAM), *(["--memoise"] if memoise else [])]
+        self._stderr = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, bufsize=0, start_new_session=True
         )
@@ -100,10 +100,11 @@ class OfficialProcess:
         return line
 
     def _failure(self, op: str, what: str) -> InfrastructureError:
-        self.close()
+        self._kill()
         code = self._process.returncode
         self._stderr.seek(0)
         said = self._stderr.read()[-_SHOWN_STDERR:].decode(errors="replace").strip()
+        self.close()
         return InfrastructureError(
             f"{self.task}: the official engine's process {self.pid} {what} at `{op}` (exit code {code})"
             + (f"; it said: {said}" if said else "")
@@ -111,11 +112,14 @@ class OfficialProcess:
 
     def close(self) -> None:
         """End the process and its group; safe to call again."""
+        self._kill()
+        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
+            pipe.close()
+
+    def _kill(self) -> None:
         if self._process.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
-        self._process.stdin.close()
-        self._process.stdout.close()
 
 
 class ProcessPool:
