@@ -47,6 +47,15 @@ def add_commands(subparsers) -> None:
     verify.add_argument("--keep-going", action="store_true", help="print every difference instead of stopping at the first")
     verify.add_argument("--results", metavar="FILE", help="append a summary row to this JSON lines file")
 
+    manifest = add_command(
+        commands, "manifest",
+        "which tasks a preset uses, against the paper's Table 3; exit code 1 where a number differs",
+        "seedlab envs manifest paper/alfworld-qwen2.5-3b --out manifest.json", run_manifest,
+    )  # fmt: skip
+    manifest.add_argument("preset", metavar="PRESET")
+    manifest.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    manifest.add_argument("--out", metavar="FILE", help="write it as JSON, with every task id")
+
     export = add_command(
         commands, "export",
         "write generated rooms as official games (game.tw-pddl)",
@@ -112,6 +121,21 @@ def run_verify(args: argparse.Namespace) -> int:
         settings = {"games": what, "walks": walks, "episodes": args.episodes, "length": args.length, "seed": args.seed, "stock": args.stock}
         append_line(Path(args.results), summary_row(outcome, reference, settings))
     return 0 if outcome.identical else 1
+
+
+def run_manifest(args: argparse.Namespace) -> int:
+    cfg = load_config(args.preset, args.overrides)
+    from seedlab.envs import make_family
+    from seedlab.store.files import write_json
+    from seedlab.train.data_manifest import data_manifest, manifest_text
+
+    family = make_family(cfg.env)
+    manifest = data_manifest(cfg, family)
+    print(manifest_text(manifest))
+    if args.out:
+        ids = {name: list(panel.task_ids) for name, panel in family.panels().items()}
+        write_json(Path(args.out), manifest | {"task_ids": ids})
+    return 0 if manifest["agrees"] else 1
 
 
 def run_export(args: argparse.Namespace) -> int:

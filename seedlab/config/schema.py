@@ -60,6 +60,7 @@ class EnvConfig(Section):
     data: str | None = Field(
         None, description="folder of official games (ALFWORLD_DATA layout), `$NAME` is read from the environment; None means generated rooms"
     )
+    incomplete: bool = Field(False, description="official games: evaluate on what is there although games of an evaluation split are missing")
     backend: Literal["household", "textworld"] = Field(
         "household", description="ALFWorld's engine: our own, or the official one in a process per environment (the same answers, for comparison)"
     )

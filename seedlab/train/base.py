@@ -34,7 +34,7 @@ def task_settings(cfg: Config) -> dict:
 
     Panel limits and the share of train tasks that RL uses do not; nor does which of two equal engines played.
     """
-    return cfg.env.model_dump(exclude={"panel_limits", "train_fraction", "backend", "official_timeout_s"})
+    return cfg.env.model_dump(exclude={"panel_limits", "train_fraction", "backend", "official_timeout_s", "incomplete"})
 
 
 def demonstration_documents(

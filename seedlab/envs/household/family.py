@@ -60,14 +60,15 @@ class HouseholdFamily(FamilyBase):
     def panels(self) -> dict[str, Panel]:
         """stage1, train, dev, seen and unseen: pairwise disjoint, task types alternating, cut as the config says.
 
-        An incomplete folder of official games gives a warning, and `notes` say what is missing.
+        An incomplete evaluation split of official games is refused, or with `env.incomplete` said in a warning; `notes`
+        keep what is missing.
         """
         if self._panels is None:
             sizes, seed = self.config.panel_sizes, self.config.panel_seed
             if self.root is None:
                 panels = generated_panels(sizes, seed)
             else:
-                panels, self.notes = official_panels(self.root, sizes, seed)
+                panels, self.notes = official_panels(self.root, sizes, seed, self.config.incomplete)
                 for note in self.notes:
                     warnings.warn(note, stacklevel=2)
             self._panels = cut_panels(panels, self.config.panel_limits, self.config.train_fraction)
