@@ -115,17 +115,37 @@ def check_device() -> list[Check]:
 
 
 def check_data(environment: Mapping[str, str]) -> Check:
-    """The official ALFWorld games under ALFWORLD_DATA."""
+    """The official ALFWorld games under ALFWORLD_DATA: both evaluation splits whole, and how many train games."""
+    from seedlab.envs.household.games import GameFileError
+    from seedlab.envs.household.official import OFFICIAL_COUNTS, games_root, list_split, split_faults
+
     mend = "pip install alfworld && alfworld-download, then export ALFWORLD_DATA=~/.cache/alfworld"
     value = environment.get("ALFWORLD_DATA")
     if not value:
         return Check("ALFWORLD_DATA", "absent", "not set; only presets with official games need it", mend)
-    folder = Path(value).expanduser()
-    if not folder.is_dir():
-        return Check("ALFWORLD_DATA", "wrong", f"{folder} is not a folder", mend)
-    if next(folder.rglob("game.tw-pddl"), None) is None:
-        return Check("ALFWORLD_DATA", "wrong", f"{folder} holds no game.tw-pddl", mend)
-    return Check("ALFWORLD_DATA", "ok", str(folder))
+    if not Path(value).expanduser().is_dir():
+        return Check("ALFWORLD_DATA", "wrong", f"{value} is not a folder", mend)
+    try:
+        root = games_root(value)
+        splits = {name: list_split(root, name) for name in OFFICIAL_COUNTS}
+    except GameFileError as error:
+        return Check("ALFWORLD_DATA", "wrong", str(error), mend)
+    faults = [fault for name in ("valid_seen", "valid_unseen") for fault in split_faults(splits[name])]
+    if faults:
+        return Check("ALFWORLD_DATA", "wrong", "; ".join(faults), mend)
+    counts = ", ".join(f"{name} {splits[name].count} of {official}" for name, official in OFFICIAL_COUNTS.items())
+    return Check("ALFWORLD_DATA", "ok", f"{root}: {counts}", mend if splits["train"].count < OFFICIAL_COUNTS["train"] else "")
+
+
+def check_official_engine() -> Check:
+    """The official ALFWorld engine, which may be another interpreter's."""
+    from seedlab.envs.textworld.client import PYTHON_VARIABLE, OfficialEngineMissing, official_python
+
+    try:
+        return Check("alfworld engine", "ok", official_python())
+    except OfficialEngineMissing as error:
+        status = "wrong" if os.environ.get(PYTHON_VARIABLE) else "absent"
+        return Check("alfworld engine", status, "for env.backend=textworld and seedlab envs verify", str(error))
 
 
 def check_disk(folder: Path, free_bytes: int | None = None) -> Check:
@@ -145,7 +165,7 @@ def check_chromium() -> Check:
 def run_checks() -> list[Check]:
     return [
         check_python(), *check_package(), *check_cluster(installed_version), *check_compiler(installed_version), *check_device(),
-        check_data(os.environ), check_disk(Path.cwd()), check_chromium(),
+        check_data(os.environ), check_official_engine(), check_disk(Path.cwd()), check_chromium(),
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""``train``, ``resume``, ``rollout``, ``evaluate``, ``trace``, ``envs``: the method's phases from the command line."""
+"""``train``, ``resume``, ``rollout``, ``evaluate``, ``trace``: the method's phases from the command line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import math
 from pathlib import Path
 
+from seedlab.cli.parsing import add_command as _add
 from seedlab.cli.progress import ProgressLine
 from seedlab.config.presets import load_config
 from seedlab.errors import UserError
@@ -52,16 +53,6 @@ def add_commands(subparsers) -> None:
     )
     trace.add_argument("folder", metavar="RUN")
     trace.add_argument("sample", metavar="SAMPLE", nargs="?", default="0", help="number of an SFT row, or a trajectory id")
-
-    envs = _add(subparsers, "envs", "list environments and the panels of a preset", "seedlab envs tiny", run_envs)
-    envs.add_argument("preset", metavar="PRESET", nargs="?", default="tiny")
-    envs.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-
-
-def _add(subparsers, name: str, text: str, example: str, run):
-    parser = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"example: {example}")
-    parser.set_defaults(run=run)
-    return parser
 
 
 def _temperature(text: str) -> float:
@@ -225,16 +216,4 @@ def run_trace(args: argparse.Namespace) -> int:
     from seedlab.analysis.stage1 import sample
 
     print(sample(args.folder, args.sample))
-    return 0
-
-
-def run_envs(args: argparse.Namespace) -> int:
-    cfg = load_config(args.preset, args.overrides)
-    from seedlab.envs import FAMILIES, make_family
-
-    print(f"environments: {', '.join(FAMILIES)}")
-    family = make_family(cfg.env)
-    print(f"{family.name} ({'official games of ' + cfg.env.data if cfg.env.data else 'generated rooms'}), task types: {', '.join(family.task_types)}")
-    for name, panel in family.panels().items():
-        print(f"  {name:8s} {len(panel.task_ids):5d} tasks  hash {panel.hash}  first: {panel.task_ids[0] if panel.task_ids else '-'}")
     return 0

@@ -60,6 +60,11 @@ class EnvConfig(Section):
     data: str | None = Field(
         None, description="folder of official games (ALFWORLD_DATA layout), `$NAME` is read from the environment; None means generated rooms"
     )
+    incomplete: bool = Field(False, description="official games: evaluate on what is there although games of an evaluation split are missing")
+    backend: Literal["household", "textworld"] = Field(
+        "household", description="ALFWorld's engine: our own, or the official one in a process per environment (the same answers, for comparison)"
+    )
+    official_timeout_s: float = Field(120.0, gt=0, description="backend=textworld: seconds that one answer may take before its process counts as hung")
     max_steps: int = Field(15, gt=0, description="environment steps after which an episode is cut")
     layout: Literal["step", "conversation"] = Field("conversation", description="one training row per step with a fresh prompt, or one multi-turn row per trajectory")
     history_window: int | None = Field(None, description="(observation, action) pairs kept in the prompt; None keeps all that fit")

@@ -14,6 +14,10 @@ PLANNED = ("webshop", "search", "sokoban", "ezpoints")
 
 def make_family(env_config: EnvConfig) -> FamilyBase:
     """The family that `env_config.name` names.  An unknown name raises EnvironmentSettingsError (a ValueError)."""
+    if env_config.name == "household" and env_config.backend == "textworld":
+        from seedlab.envs.textworld.family import TextworldFamily
+
+        return TextworldFamily(env_config)
     if env_config.name == "household":
         from seedlab.envs.household.family import HouseholdFamily
 

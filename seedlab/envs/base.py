@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seedlab.envs.protocol import Environment, Panel
+from seedlab.envs.protocol import Environment, Panel, StepInfo, StepResult
 from seedlab.errors import UserError
 
 
@@ -50,6 +50,19 @@ class FamilyBase:
 
     def _lacks(self, what: str, advice: str) -> NoScriptedAnalyzer:
         return NoScriptedAnalyzer(f"environment {self.name!r} has no {what}: {advice}")
+
+
+def step_result(
+    observation: str, admissible: bool, won: bool, steps: int, max_steps: int, success_reward: float
+) -> StepResult:
+    """What a step of a task that is won or not gives back; the step limit cuts an episode that is not won by then."""
+    truncated = not won and steps >= max_steps
+    return StepResult(
+        observation=observation,
+        reward=success_reward if won else 0.0,
+        done=won or truncated,
+        info=StepInfo(won=won, score=1.0 if won else 0.0, admissible=admissible, truncated=truncated),
+    )
 
 
 def cut_panels(panels: dict[str, Panel], limits: dict[str, int], train_fraction: float) -> dict[str, Panel]:

@@ -25,13 +25,16 @@ Progress = Callable[[str, int, int, str], None]
 
 def base_key(cfg: Config) -> str:
     return content_key(
-        "base", tiny=cfg.tiny.model_dump(), env=_task_settings(cfg), context=cfg.model.context, threads=cfg.threads
+        "base", tiny=cfg.tiny.model_dump(), env=task_settings(cfg), context=cfg.model.context, threads=cfg.threads
     )
 
 
-def _task_settings(cfg: Config) -> dict:
-    # Panel limits and the share of train tasks that RL uses do not change what the base policy saw.
-    return cfg.env.model_dump(exclude={"panel_limits", "train_fraction"})
+def task_settings(cfg: Config) -> dict:
+    """Settings of the environment that decide what a cached result saw.
+
+    Panel limits and the share of train tasks that RL uses do not; nor does which of two equal engines played.
+    """
+    return cfg.env.model_dump(exclude={"panel_limits", "train_fraction", "backend", "official_timeout_s", "incomplete"})
 
 
 def demonstration_documents(

@@ -59,7 +59,7 @@ def small_release(root: Path, train_per_type: int = 8) -> Path:
 
 
 def family(data, **settings):
-    return make_family(EnvConfig(data=str(data), **({"panel_sizes": SIZES} | settings)))
+    return make_family(EnvConfig(data=str(data), **({"panel_sizes": SIZES, "incomplete": True} | settings)))
 
 
 def panels(data, **settings):
@@ -155,15 +155,16 @@ def test_what_the_official_loader_skips_is_skipped(tmp_path):
 
 
 def test_missing_games_are_said_plainly(tmp_path):  # case D4
-    path = layout(small_release(tmp_path), "valid_seen", "pick_and_place_simple-Pot-None-Shelf-7")
+    path = layout(small_release(tmp_path), "train", "pick_and_place_simple-Pot-None-Shelf-7")
     path.unlink()
     with pytest.warns(UserWarning) as caught:
         made = family(tmp_path)
         made.panels()
     assert [str(w.message) for w in caught] == list(made.notes)
-    assert any("valid_seen: 18 of the 140 official games" in note for note in made.notes)
+    assert any("valid_seen: 0 of 140 official games; it lacks look_at_obj_in_light-AlarmClock-None-DeskLamp-" in n for n in made.notes)
+    assert any("it has, beyond the official ones, look_at_obj_in_light-Mug-None-Shelf-0/trial_1" in n for n in made.notes)
     assert any("1 trial folders have no game.tw-pddl: pick_and_place_simple-Pot-None-Shelf-7/trial_1" in n for n in made.notes)
-    task_id = "alfworld/valid_seen/pick_and_place_simple-Pot-None-Shelf-7/trial_1"
+    task_id = "alfworld/train/pick_and_place_simple-Pot-None-Shelf-7/trial_1"
     with pytest.raises(GameFileError, match=task_id):
         made.make(task_id)
 

@@ -15,11 +15,11 @@ from seedlab.envs.household.expert import Demonstration, demonstrate
 from seedlab.envs.household.games import load_game
 from seedlab.envs.household.goals import TASK_TYPES
 from seedlab.envs.household.official import game_path, games_root, official_panels
-from seedlab.envs.household.rooms import generate_world
+from seedlab.envs.household.rooms import generate_facts
 from seedlab.envs.household.skills import SkillAgreement, SkillFacts, skill_agreement, skill_facts
 from seedlab.envs.household.tasks import PANELS, generated_panels, parse_task_id
 from seedlab.envs.household.words import vocabulary
-from seedlab.envs.household.world import World
+from seedlab.envs.household.world import Facts, World, build_world
 from seedlab.envs.protocol import Panel
 
 LEAST_RECEPTACLES = 4  # target, appliance and two places where the object may start
@@ -47,7 +47,11 @@ class HouseholdFamily(FamilyBase):
         return load_game(game_path(self.root, task_id)).world
 
     def _generate(self, task_id: str) -> World:
-        return generate_world(task_id, *parse_task_id(task_id), self.config.receptacles, self.config.distractors)
+        return build_world(self.facts(task_id))
+
+    def facts(self, task_id: str) -> Facts:
+        """What a generated room holds, from which its world and its official game file are made."""
+        return generate_facts(task_id, *parse_task_id(task_id), self.config.receptacles, self.config.distractors)
 
     def make(self, task_id: str) -> Household:
         """A fresh episode of the task; ValueError (or GameFileError) names what is wrong with the id."""
@@ -56,14 +60,15 @@ class HouseholdFamily(FamilyBase):
     def panels(self) -> dict[str, Panel]:
         """stage1, train, dev, seen and unseen: pairwise disjoint, task types alternating, cut as the config says.
 
-        An incomplete folder of official games gives a warning, and `notes` say what is missing.
+        An incomplete evaluation split of official games is refused, or with `env.incomplete` said in a warning; `notes`
+        keep what is missing.
         """
         if self._panels is None:
             sizes, seed = self.config.panel_sizes, self.config.panel_seed
             if self.root is None:
                 panels = generated_panels(sizes, seed)
             else:
-                panels, self.notes = official_panels(self.root, sizes, seed)
+                panels, self.notes = official_panels(self.root, sizes, seed, self.config.incomplete)
                 for note in self.notes:
                     warnings.warn(note, stacklevel=2)
             self._panels = cut_panels(panels, self.config.panel_limits, self.config.train_fraction)
