@@ -23,7 +23,7 @@ from seedlab.episodes.records import Skill, Step, Trajectory
 from seedlab.errors import UserError
 from seedlab.policy.load import Policy, load_policy
 from seedlab.skills import OwnAnalyzer, ScriptedAnalyzer, analyzer_prompt, completion_text, count_reasons, write_skills
-from seedlab.train.base import base_key, build_tiny_base, demonstration_documents
+from seedlab.train.base import base_key, build_tiny_base, demonstration_documents, task_settings, tiny_settings
 from seedlab.train.cached import build_once, cache_root, content_key
 from seedlab.train.evaluate import summarise, episode_frame
 from seedlab.train.session import Progress, Session, silent
@@ -44,7 +44,7 @@ def _base_identity(cfg: Config) -> str:
 
 def rollouts_key(cfg: Config) -> str:
     return content_key(
-        "stage1-rollouts", base=_base_identity(cfg), env=cfg.env.model_dump(exclude={"panel_limits", "train_fraction"}),
+        "stage1-rollouts", base=_base_identity(cfg), env=task_settings(cfg),
         rollout=cfg.rollout.model_dump(), tasks=cfg.stage1.tasks, per_task=cfg.stage1.rollouts_per_task,
         temperature=cfg.stage1.rollout_temperature, seed=cfg.stage1.seed, model=cfg.model.model_dump(), threads=cfg.threads,
     )
@@ -56,7 +56,7 @@ def labels_key(cfg: Config) -> str:
 
 
 def sft_key(cfg: Config) -> str:
-    return content_key("stage1-sft", labels=labels_key(cfg), stage1=cfg.stage1.model_dump(exclude={"enabled"}), tiny=cfg.tiny.model_dump())
+    return content_key("stage1-sft", labels=labels_key(cfg), stage1=cfg.stage1.model_dump(exclude={"enabled"}), tiny=tiny_settings(cfg))
 
 
 def run_stage1(cfg: Config, progress: Progress = silent) -> Path:
