@@ -95,7 +95,7 @@ def test_values_of_the_public_code(name, expected):
 
 def test_tiny_adds_replay_and_the_paper_does_not():
     tiny, paper = load_config("tiny").stage1, load_config("paper/alfworld-qwen2.5-3b").stage1
-    assert (tiny.transcript_weight, tiny.replay_ratio, tiny.replay_skill_fraction) == (0.3, 0.6, 0.7)
+    assert (tiny.transcript_weight, tiny.replay_ratio, tiny.replay_skill_fraction) == (0.3, 0.4, 0.7)
     assert (paper.transcript_weight, paper.replay_ratio) == (0.0, 0.0)
 
 

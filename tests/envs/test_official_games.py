@@ -1,9 +1,8 @@
 """Official game files: reading, refusing, task ids and panels; on real games where SEEDLAB_DATA names them."""
 
 import json
-import os
 import random
-import tarfile
+import shutil
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -145,6 +144,31 @@ def test_panels_of_a_folder_or_its_parent(tmp_path):
     assert len(panels(tmp_path, panel_limits={"seen": 4})["seen"].task_ids) == 4
 
 
+def test_demonstrations_are_further_train_games(tmp_path):
+    plain = panels(small_release(tmp_path))
+    more = panels(tmp_path, panel_sizes=SIZES | {"demonstrations": 24})
+    shown = more.pop("demonstrations")
+    assert more == plain and len(shown.task_ids) == 24
+    assert len({i for p in plain.values() for i in p.task_ids} | set(shown.task_ids)) == 24 + 24 + 18 + 12
+    with pytest.raises(GameFileError, match="dev 6 . demonstrations 25 = 49"):
+        panels(tmp_path, panel_sizes=SIZES | {"demonstrations": 25})
+
+
+def test_the_data_hash_names_the_contents_that_are_trained_on(tmp_path):
+    (tmp_path / "a").mkdir()
+    before = family(small_release(tmp_path / "a")).data_hash()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert family(tmp_path / "b").data_hash() == before  # the place does not matter
+    evaluated = panels(tmp_path / "b")["seen"].task_ids[0]
+    layout(tmp_path / "b", *evaluated.split("/")[1:], text='{"solvable": true, "walkthrough": []}')
+    assert family(tmp_path / "b").data_hash() == before
+    for name in ("stage1", "train", "dev"):
+        changed = panels(tmp_path / "b")[name].task_ids[0]
+        layout(tmp_path / "b", *changed.split("/")[1:], text='{"solvable": true, "walkthrough": []}')
+        assert family(tmp_path / "b").data_hash() != before
+        layout(tmp_path / "b", *changed.split("/")[1:])
+
+
 def test_what_the_official_loader_skips_is_skipped(tmp_path):
     before = panels(small_release(tmp_path))["seen"]
     layout(tmp_path, "valid_seen", "pick_and_place_with_movable_recep-Mug-None-Shelf-1")
@@ -184,21 +208,6 @@ def test_a_wrong_task_id_is_named_with_official_games(tmp_path, task_id):
     with pytest.raises(GameFileError, match="is not a task id") as error:
         family(small_release(tmp_path)).make(task_id)
     assert task_id in str(error.value)
-
-
-@pytest.fixture(scope="module")
-def real_games(tmp_path_factory):
-    """The real games that SEEDLAB_DATA holds, unpacked where they are packed."""
-    if "SEEDLAB_DATA" not in os.environ:
-        pytest.skip("SEEDLAB_DATA is not set: wanted its folder alfworld/ with real games")
-    folder = Path(os.environ["SEEDLAB_DATA"]) / "alfworld"
-    packed = folder / "games.tar.xz"
-    if not packed.is_file():
-        return folder
-    target = tmp_path_factory.mktemp("games")
-    with tarfile.open(packed) as archive:
-        archive.extractall(target, filter="data")
-    return target
 
 
 def test_real_splits_have_their_official_counts(real_games):  # case D4
