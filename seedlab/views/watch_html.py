@@ -101,12 +101,12 @@ def charts(state: WatchState) -> list[Chart]:
     if m.empty:
         return []
 
-    def line(name: str, metric: str, colour: str, dash: str = "", spread: str | None = None) -> Series | None:
+    def line(name: str, metric: str, colour: str, dash: str = "", spread: str | None = None, sparse: bool = False) -> Series | None:
         if metric not in m or pd.to_numeric(m[metric], errors="coerce").notna().sum() == 0:
             return None
         values = pd.to_numeric(m[metric], errors="coerce").astype(float)
         band = m[spread].astype(float).tolist() if spread is not None and spread in m else None
-        return Series(name, m["update"].tolist(), values.tolist(), colour, dash, band)
+        return Series(name, m["update"].tolist(), values.tolist(), colour, dash, band, sparse)
 
     share = (0.0, 1.0)
     wanted = [
@@ -118,7 +118,7 @@ def charts(state: WatchState) -> list[Chart]:
         ("Entropy of the policy", "nats", None, [line("entropy", "policy/entropy", own)]),
         ("KL to the reference", "nats", None, [line("KL", "policy/kl", own)]),
         ("Skills", "share", share, [line("accepted", "analyzer/accepted", own), line("exactly right", "analyzer/exact", _GREEN, "5 3")]),
-        ("Gradient norm", "1", None, [line("whole", "optim/grad_norm", own), line("OPD term alone", "optim/grad_norm_opd", _GREY, "5 3")]),
+        ("Gradient norm", "1", None, [line("whole", "optim/grad_norm", own), line("OPD term alone", "optim/grad_norm_opd", _GREY, "5 3", sparse=True)]),
         ("Length of an episode", "steps", None, [line("steps", "rollout/episode_length", own)]),
         ("Time of an update", "s", None, [line("seconds", "cost/update_seconds", own)]),
     ]  # fmt: skip
@@ -137,7 +137,7 @@ def _differs(metrics: pd.DataFrame) -> bool:
 def curves(state: WatchState, picture: Callable[[Chart], str] = draw) -> str:
     """Cards of charts; `picture` draws one (`svg.image` where SVG itself would be dropped)."""
     cards = "".join(_card(chart, picture) for chart in charts(state))
-    return f'<div style="{FONT};display:flex;flex-wrap:wrap;gap:10px">{cards}</div>' if cards else ""
+    return f'<div style="{FONT};display:flex;flex-wrap:wrap;gap:10px;margin-top:10px">{cards}</div>' if cards else ""
 
 
 def _card(chart: Chart, picture: Callable[[Chart], str]) -> str:
