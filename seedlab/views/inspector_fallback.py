@@ -10,6 +10,7 @@ from seedlab.views.template import escape, number
 from seedlab.views.token_story import Divergence, Story
 
 FALLBACK_TOKENS = 500  # of each trajectory, so that a notebook stays small
+SMALL = 0.02  # nats; a Δ below is no influence, as in the metric opd/delta_abs_small
 _CLIP = 400
 _SOFT = "opacity:.72;font-size:12.5px"
 GATE, DELTA = QUANTITIES[0], QUANTITIES[1]
@@ -31,7 +32,7 @@ def _legend() -> str:
     cells = "".join(f'<span style="{_style(v, 0.0)};padding:1px 6px">{v:g}</span>' for v in (0.0, 0.25, 0.5, 0.75, 1.0))
     return (
         f'<p style="{_SOFT}">gate {cells} <span style="background:{NO_TEACHER};color:#5b6575;padding:1px 6px;font-style:italic">does not apply</span>'
-        " &nbsp; solid line below: Δ &gt; 0, the skill makes the token likelier; dashed: Δ &lt; 0. Values in each token's title. "
+        " &nbsp; solid line below: the skill makes the token likelier (Δ &gt; 0.02); dashed: less likely. Values in each token's title. "
         "Run the cell for the live view.</p>"
     )
 
@@ -62,7 +63,7 @@ def _turn(turn: dict, tokens, split: Divergence | None, side: int) -> str:
     spans = []
     for index, row in zip(tokens.index, tokens.to_dict("records")):
         if split is not None and split.kind == "token" and index == at:
-            spans.append("<b>◆ first difference </b>")
+            spans.append("<b> ◆ first difference </b>")
         spans.append(_span(row))
     body = "".join(spans) or f'<span style="{_SOFT}">(no stored token)</span>'
     return f'{_seen(turn["observation"])}<div style="font-family:monospace;line-height:2;white-space:pre-wrap">› {body}</div>'
@@ -86,8 +87,8 @@ def _style(gate: float, delta: float) -> str:
     background = GATE.colour(gate)
     if math.isnan(gate):
         return f"background:{background};color:#5b6575;font-style:italic"
-    width = 0 if math.isnan(delta) else math.ceil(abs(DELTA.share(delta)) * 3)
-    line = f";border-bottom:{width}px {'solid' if delta > 0 else 'dashed'} #1d2430" if width and delta else ""
+    width = 0 if math.isnan(delta) or abs(delta) < SMALL else math.ceil(abs(DELTA.share(delta)) * 3)
+    line = f";border-bottom:{width}px {'solid' if delta > 0 else 'dashed'} #1d2430" if width else ""
     return f"background:{background};color:{ink(background)}{line}"
 
 

@@ -15,7 +15,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 30  # margins of the drawing area
 
 @dataclass(frozen=True)
 class Series:
-    """`values` [n] over `updates` [n]; NaN leaves a gap.  `spread` [n] is a band of that half width, where given."""
+    """`values` [n] over `updates` [n]; NaN leaves a gap, unless the series is `sparse`, measured every few updates.
+    `spread` [n] is a band of that half width, where given."""
 
     name: str
     updates: Sequence[float]
@@ -23,6 +24,7 @@ class Series:
     colour: str
     dash: str = ""
     spread: Sequence[float] | None = None
+    sparse: bool = False
 
     @property
     def points(self) -> list[tuple[float, float]]:
@@ -111,7 +113,7 @@ def _series(series: Series, at) -> str:
     for x, y in zip(series.updates, series.values):
         if math.isfinite(y):
             runs[-1].append(at(x, y))
-        elif runs[-1]:
+        elif runs[-1] and not series.sparse:
             runs.append([])
     dash = f' stroke-dasharray="{series.dash}"' if series.dash else ""
     parts = [_band(series, at)]

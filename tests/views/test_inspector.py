@@ -271,6 +271,43 @@ def test_without_checkpoints_the_typed_skill_says_so(box, runs, tmp_path):
         box.inspector.score_skill("look first in the fridge")
 
 
+def test_the_clicked_token_comes_back_to_python(box):
+    box.map.focused = {"pane": 0, "index": 2, "step": 0, "position": 2}
+    pd.testing.assert_series_equal(box.inspector.focused, box.inspector.story.tokens.iloc[2])
+    box.update.value = 0
+    assert box.inspector.focused is None
+
+
+def test_a_trajectory_that_was_lost_has_turns_and_no_tokens(tmp_path):
+    def lose(table, update, frame):
+        if table == "tokens":
+            return frame[~frame["trajectory"].str.endswith("-0/n0")]
+        return frame.assign(infra_failure=["the game crashed" if n == 0 else "" for n in frame["n"]]) if table == "trajectories" else frame
+
+    run = fake_run(tmp_path / "run", change=lose)
+    name = open_run(run).trajectories(1)["id"].iloc[0]
+    inspector = inspect_tokens(run, trajectory=name)
+    state = inspector.state()
+    assert state["values"] == b"" and len(state["story"][0]["turns"]) == 2 and "lost to infrastructure" in state["story"][0]["note"]
+    assert "no stored token" in inspector._repr_html_()
+
+
+def test_typing_a_skill_and_pressing_the_button(finished):
+    pytest.importorskip("anywidget", reason="the live view needs the extra `notebooks`")
+    from seedlab.views.inspector_controls import _Controls
+
+    made = _Controls(inspect_tokens(finished))
+    assert made.snapshot.value == "1" and not made.score.disabled  # weights before the last update
+    made.own.click()
+    assert made.skill.value == made.inspector.story.skill.text
+    made.skill.value = "look first in the fridge"
+    made.score.click()
+    assert len(made.map.story) == 2 and made.map.story[1]["skill"]["text"] == "look first in the fridge" and made.said.value == ""
+    assert made.beside.value == made.map.story[1]["title"] and "same tokens" in made.map.remark
+    made.beside.value = "nothing"
+    assert len(made.map.story) == 1
+
+
 def test_a_typed_skill_shows_the_gates_of_the_checkpoint(finished, tmp_path):
     inspector = inspect_tokens(finished)
     scored = inspector.score_skill("look first in the fridge", "reference")

@@ -38,6 +38,11 @@ def test_a_gap_stays_a_gap_and_values_beyond_fixed_limits_stay_inside():
     assert made.count("<polyline") == 2 and "nan" not in made and min(float(y) for y in re.findall(r'cy="([\d.]+)"', made)) == 10.0
 
 
+def test_a_sparse_series_is_joined():
+    series = Series("norm", range(5), [1.0, NAN, 2.0, NAN, 3.0], "#0072B2", sparse=True)
+    assert draw(Chart("Norm", "1", (series,))).count("<polyline") == 1
+
+
 def test_it_is_xml_escaped_and_says_its_numbers_in_words():
     made = draw(chart([0.25, 0.75]))
     root = ET.fromstring(made)
