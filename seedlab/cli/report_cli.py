@@ -1,4 +1,4 @@
-"""``report``, ``compare``, ``check``: what finished runs show, and whether they are sound."""
+"""``report``, ``compare``, ``check``, ``milestones``: what finished runs show, and whether they are sound."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ def add_commands(subparsers) -> None:
     check.add_argument("folder", metavar="RUN")
     check.set_defaults(run=run_check)
 
+    path = subparsers.add_parser(
+        "milestones", help="say how far a run takes you on the learning path",
+        description="Verify each step of docs/learning_path.md that a run can show. Exit code 1 where a step should hold and does not.",
+        epilog="example: seedlab milestones runs/example/seed-s0",
+    )  # fmt: skip
+    path.add_argument("folder", metavar="RUN")
+    path.set_defaults(run=run_milestones)
+
 
 def run_report(args: argparse.Namespace) -> int:
     from seedlab.analysis.frames import group_runs
@@ -62,3 +70,16 @@ def run_check(args: argparse.Namespace) -> int:
     failed = sum(r.state == "failed" for r in results)
     print(f"{len(results)} checks, {failed} failed, {sum(r.state == 'not checked' for r in results)} not made")
     return 1 if failed else 0
+
+
+def run_milestones(args: argparse.Namespace) -> int:
+    from seedlab.analysis.check_results import FAILED, PASSED
+    from seedlab.analysis.milestones import LEVELS, milestones
+
+    found = milestones(args.folder)
+    for level, title in LEVELS.items():
+        steps = [m for m in found if m.level == level]
+        print(f"{level}. {title}: {sum(m.state == PASSED for m in steps)} of {len(steps)}")
+        for step in steps:
+            print(f"   {step.state:11s} {step.name}: {step.detail}")
+    return 1 if any(m.state == FAILED for m in found) else 0
