@@ -22,6 +22,7 @@ def add_commands(subparsers) -> None:
     train.add_argument("--out", metavar="DIR", help="run folder; default runs/PRESET-METHOD-sSEED")
     train.add_argument("--resume", action="store_true", help="go on with DIR where it already holds this run")
     train.add_argument("--results", metavar="FILE", help="append the finished run's row to this file")
+    train.add_argument("--dry-run", action="store_true", help="check the whole configuration, verl's too where engine=verl, and start nothing")
 
     resume = _add(subparsers, "resume", "go on with an interrupted run", "seedlab resume runs/seed-1", run_resume)
     resume.add_argument("folder", metavar="RUN")
@@ -79,6 +80,8 @@ def _preset(parser) -> None:
 
 def run_train(args: argparse.Namespace) -> int:
     cfg = load_config(args.preset, args.overrides)
+    if args.dry_run:
+        return dry_run(cfg, args.out)
     from seedlab.train.run import default_out, train
     from seedlab.train.stage2 import Interrupted
 
@@ -89,6 +92,22 @@ def run_train(args: argparse.Namespace) -> int:
         print(f"{error}; go on with: seedlab resume {out}")
         return 130
     return _show(run)
+
+
+def dry_run(cfg, out: str | None) -> int:
+    """Print what would run; raises UserError where it could not be configured."""
+    from seedlab.config.presets import config_hash
+
+    print(f"{cfg.preset}, method {cfg.method}, seed {cfg.seed}, engine {cfg.engine}: configuration {config_hash(cfg)} is complete")
+    if cfg.engine == "verl":
+        from omegaconf import OmegaConf
+
+        from seedlab.engines.verl.config import VERSION, compose
+
+        composed = compose(cfg, **({} if out is None else {"run": out}))
+        print(f"verl {VERSION} accepts this, on {cfg.cluster.nodes} x {cfg.cluster.gpus} GPUs:")
+        print(OmegaConf.to_yaml(composed, resolve=True))
+    return 0
 
 
 def run_resume(args: argparse.Namespace) -> int:

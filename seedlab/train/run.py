@@ -7,6 +7,7 @@ not done again.
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Callable
 
@@ -20,11 +21,12 @@ from seedlab.store.reader import Run
 from seedlab.store.results import append_result, result_row
 from seedlab.store.writer import stored_config_text
 from seedlab.train.evaluate import evaluate
+from seedlab.train.loop import Interrupted, UpdateLoop
 from seedlab.train.manifest import environment_manifest
 from seedlab.train.session import Progress
 from seedlab.train.stage1 import initial_policy_path, run_stage1
 from seedlab.train.stage1_records import keep_records
-from seedlab.train.stage2 import Interrupted, Stage2
+from seedlab.train.stage2 import Stage2
 
 
 def train(
@@ -35,8 +37,10 @@ def train(
     Raises RunError where the folder holds another run.  Ctrl-C or SIGTERM stops at the next update with a checkpoint
     (Interrupted); `results` names a file to which the finished run's row is appended.
     """
-    if cfg.engine != "local":
-        raise RunError(f"engine={cfg.engine} is not built yet; this installation runs engine=local")
+    if cfg.engine == "verl":
+        from seedlab.engines.verl import require
+
+        require()  # before a folder is made
     path = Path(out)
     writer = RunWriter.create(path, cfg, resume=resume)
     torch.set_num_threads(cfg.threads)
@@ -69,7 +73,22 @@ def resume(out: str | Path, *, progress: Progress | None = None, results: Path |
 def _phases(cfg: Config, path: Path, writer: RunWriter, report: Progress, stop: StopFlag, results: Path | None) -> None:
     initial = _initial(cfg, path, writer, report)
     _check(stop)
-    stage2 = Stage2(cfg, path, writer, initial, report)
+    with _engine(cfg, path, writer, initial, report) as stage2:
+        _train_and_evaluate(cfg, path, writer, stage2, initial, report, stop)
+    if results is not None:
+        append_result(results, result_row(Run(path)))
+
+
+def _engine(cfg: Config, path: Path, writer: RunWriter, initial: str, report: Progress) -> AbstractContextManager[UpdateLoop]:
+    """Stage 2 on the engine of the configuration; what it started ends with the block."""
+    if cfg.engine == "verl":
+        from seedlab.engines.verl.loop import started
+
+        return started(cfg, path, writer, initial, report)
+    return nullcontext(Stage2(cfg, path, writer, initial, report))
+
+
+def _train_and_evaluate(cfg, path: Path, writer: RunWriter, stage2: UpdateLoop, initial: str, report: Progress, stop: StopFlag) -> None:
     moved = writer.discard_from(stage2.next_update)
     if moved:
         writer.event("resumed", update=stage2.next_update, discarded_rows=moved)
@@ -77,8 +96,6 @@ def _phases(cfg: Config, path: Path, writer: RunWriter, report: Progress, stop: 
     stage2.train(lambda: stop.requested)
     _check(stop)
     _evaluate(cfg, path, writer, stage2, report)
-    if results is not None:
-        append_result(results, result_row(Run(path)))
 
 
 def _check(stop: StopFlag) -> None:
@@ -98,7 +115,7 @@ def _initial(cfg: Config, path: Path, writer: RunWriter, report: Progress) -> st
     return str(folder)
 
 
-def _write_manifest(cfg: Config, path: Path, writer: RunWriter, stage2: Stage2, initial: str) -> None:
+def _write_manifest(cfg: Config, path: Path, writer: RunWriter, stage2: UpdateLoop, initial: str) -> None:
     if (path / "manifest.json").exists():
         return
     session = stage2.session
@@ -114,7 +131,7 @@ def _write_manifest(cfg: Config, path: Path, writer: RunWriter, stage2: Stage2, 
     )
 
 
-def _evaluate(cfg: Config, path: Path, writer: RunWriter, stage2: Stage2, report: Progress) -> None:
+def _evaluate(cfg: Config, path: Path, writer: RunWriter, stage2: UpdateLoop, report: Progress) -> None:
     """Each panel once, at the last update; there is no choice of checkpoint by evaluation."""
     update = cfg.stage2.updates
     if not cfg.evaluation.panels or (path / "eval" / f"{update:06d}" / "DONE").exists():
