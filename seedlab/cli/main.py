@@ -23,6 +23,7 @@ COMMAND_MODULES: list[str] = [
     "seedlab.cli.doctor",
     "seedlab.cli.rebuild_cli",
     "seedlab.cli.train_cli",
+    "seedlab.cli.evaluate_cli",
     "seedlab.cli.demo_cli",
     "seedlab.cli.jobs_cli",
     "seedlab.cli.report_cli",
