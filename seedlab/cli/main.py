@@ -25,6 +25,7 @@ COMMAND_MODULES: list[str] = [
     "seedlab.cli.train_cli",
     "seedlab.cli.envs_cli",
     "seedlab.cli.bench_cli",
+    "seedlab.cli.evaluate_cli",
     "seedlab.cli.demo_cli",
     "seedlab.cli.jobs_cli",
     "seedlab.cli.report_cli",

@@ -1,4 +1,4 @@
-"""``train``, ``resume``, ``rollout``, ``evaluate``, ``trace``: the method's phases from the command line."""
+"""``train``, ``resume``, ``rollout``, ``trace``: the method's phases from the command line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import math
 from pathlib import Path
 
+from seedlab.cli.files import output_file
 from seedlab.cli.parsing import add_command as _add
 from seedlab.cli.progress import ProgressLine
 from seedlab.config.presets import load_config
@@ -40,14 +41,6 @@ def add_commands(subparsers) -> None:
     rollout.add_argument("--save", metavar="FILE", help="write the complete record as JSON")
     rollout.add_argument("--replay", metavar="FILE", help="play a saved record again and check that it repeats exactly")
 
-    evaluate = _add(
-        subparsers, "evaluate", "evaluate a model on a panel", "seedlab evaluate tiny --model runs/seed-1 --panel dev", run_evaluate,
-    )
-    _preset(evaluate)
-    evaluate.add_argument("--model", metavar="FOLDER", required=True, help="a run folder, a checkpoint folder or a hub id")
-    evaluate.add_argument("--panel", action="append", required=True, help="seen, unseen, dev, …; may be repeated")
-    evaluate.add_argument("--out", metavar="FILE", help="write the summary as JSON")
-
     trace = _add(
         subparsers, "trace", "follow one Stage-1 sample from its trajectory to its SFT row",
         "seedlab trace runs/seed-1 0", run_trace,
@@ -61,16 +54,6 @@ def _temperature(text: str) -> float:
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"the temperature must be 0 or more, and finite; got {text}")
     return value
-
-
-def _output_file(name: str | None) -> Path | None:
-    """Refused before any work is done, where its folder does not exist."""
-    if name is None:
-        return None
-    path = Path(name)
-    if path.is_dir() or not path.parent.is_dir():
-        raise UserError(f"cannot write {path}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
-    return path
 
 
 def _preset(parser) -> None:
@@ -129,31 +112,13 @@ def _show(run) -> int:
     return 0
 
 
-def _session(cfg, model: str | None):
-    import torch
-
-    from seedlab.policy.load import load_policy
-    from seedlab.store.checkpoint import latest_checkpoint
-    from seedlab.train.session import Session
-    from seedlab.train.stage1 import initial_policy_path
-
-    torch.set_num_threads(cfg.threads)
-    progress = ProgressLine()
-    path = model or initial_policy_path(cfg, progress)
-    if (Path(path) / "checkpoints").is_dir():
-        found = latest_checkpoint(Path(path))
-        if found is None:
-            raise UserError(f"{path} has no complete checkpoint yet")
-        path = str(found[1])
-    return Session(cfg, load_policy(path, cfg.model), progress), path
-
-
 def run_rollout(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from seedlab.episodes.play import Episode
+    from seedlab.train.open_session import open_session
 
-    saved, target = None, _output_file(args.save)
+    saved, target = None, output_file(args.save)
     if args.replay:
         preset, overrides, model, temperature, saved = _saved_rollout(args.replay)
         task = saved.task_id
@@ -164,7 +129,7 @@ def run_rollout(args: argparse.Namespace) -> int:
     cfg = load_config(preset, overrides)
     temperature = cfg.rollout.temperature if temperature is None else temperature
     _check_task(cfg, task)
-    session, path = _session(cfg, model)
+    session, path = open_session(cfg, model, ProgressLine())
     trajectory = session.play([Episode(task, 0)], phase="rollout", update=0, seed=cfg.seed, temperature=temperature)[0]
     _show_trajectory(trajectory)
     if target is not None:
@@ -212,22 +177,6 @@ def _compare(before, now) -> int:
         print("replay differs in its end")
         return 1
     print("replay is identical: ids, log-probs and observations")
-    return 0
-
-
-def run_evaluate(args: argparse.Namespace) -> int:
-    cfg = load_config(args.preset, args.overrides)
-    from seedlab.train.evaluate import evaluate
-
-    target = _output_file(args.out)
-    session, path = _session(cfg, args.model)
-    summary = evaluate(session, update=0, panels=tuple(args.panel)).summary
-    for panel, row in summary.items():
-        print(f"{panel} ({row['episodes']} episodes, panel {row['panel_hash']}): macro {row['success_macro']:.4f}  micro {row['success_micro']:.4f}")
-        for kind, part in row["by_type"].items():
-            print(f"  {kind:34s} {part['successes']}/{part['episodes']}")
-    if target is not None:
-        target.write_text(json.dumps({"model": path, "panels": summary}, indent=1), encoding="utf-8")
     return 0
 
 

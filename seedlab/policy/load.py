@@ -31,6 +31,7 @@ class Policy:
     tokenizer: object
     chat: ChatRenderer
     compute_dtype: torch.dtype = torch.float32
+    source: str = ""  # folder or hub id that the weights were read from
 
     def compute(self):
         """Context in which forward passes run: bf16 autocast over float32 master weights where configured.
@@ -85,7 +86,9 @@ def load_policy(path: str | Path, cfg: ModelConfig, *, trainable: bool = False) 
         names = ", ".join(sorted(found["missing_keys"])[:5])
         raise UserError(f"the weights in {path} lack {len(found['missing_keys'])} parameters of {type(model).__name__}: {names}")
     model.to(device).eval()
-    return wrap(model, tokenizer, cfg, trainable=trainable)
+    policy = wrap(model, tokenizer, cfg, trainable=trainable)
+    policy.source = str(path)
+    return policy
 
 
 def load_chat(path: str | Path, cfg: ModelConfig) -> ChatRenderer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Sequence
 
 import numpy as np
@@ -21,6 +22,13 @@ from seedlab.policy.protocol import Generation, Sampling
 
 class PromptTooLong(ValueError):
     """A prompt that cannot fit was stopped before it reached the model."""
+
+    @classmethod
+    def of(cls, trajectory_id: str, tokens: int, context: int) -> "PromptTooLong":
+        return cls(
+            f"{trajectory_id}: a prompt of {tokens} tokens leaves no room in a context of {context}; "
+            "raise model.context or lower rollout.max_prompt_tokens"
+        )
 
 
 @dataclass
@@ -62,16 +70,21 @@ class LocalGenerator:
     def release(self, trajectory_id: str) -> None:
         self._store.release(trajectory_id)
 
+    def weights_changed(self, saved: Path | None) -> None:
+        """The model's weights are others now; cached keys and values belong to the old ones."""
+        self.weights_version += 1
+
+    def close(self) -> None:
+        """Free what is cached."""
+        self._store.clear()
+
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, *, trajectory_id: str, images: tuple = ()
     ) -> Generation:
         if images:
             raise NotImplementedError("the local engine generates from text only")
         if len(prompt_ids) + 1 > self.context:
-            raise PromptTooLong(
-                f"{trajectory_id}: a prompt of {len(prompt_ids)} tokens leaves no room in a context of {self.context}; "
-                "raise model.context or lower rollout.max_prompt_tokens"
-            )
+            raise PromptTooLong.of(trajectory_id, len(prompt_ids), self.context)
         request = _Request(list(prompt_ids), sampling, trajectory_id, asyncio.get_running_loop().create_future())
         self._pending.append(request)
         self._step_if_ready()

@@ -81,7 +81,7 @@ def run_stage1(cfg: Config, progress: Progress = silent) -> Path:
 
 def collect(cfg: Config, folder: Path, progress: Progress = silent) -> None:
     """K0 rollouts of the unmodified base policy on each of the M tasks of the `stage1` panel."""
-    session = Session(cfg, load_policy(initial_policy_path(cfg, progress), cfg.model), progress)
+    session = Session(cfg, load_policy(initial_policy_path(cfg, progress), cfg.model), progress, sampler=cfg.cluster.generator)
     tasks = session.panels["stage1"].task_ids
     if len(tasks) < cfg.stage1.tasks:
         raise UserError(
@@ -97,6 +97,7 @@ def collect(cfg: Config, folder: Path, progress: Progress = silent) -> None:
         session.forget(part)
         trajectories += part
         progress("stage 1: rollouts", len(trajectories), len(episodes), f"{sum(t.success for t in trajectories)} successes")
+    session.generator.close()
     write_trajectories(folder / "trajectories.jsonl.gz", trajectories)
 
 
@@ -216,7 +217,9 @@ def held_out(trajectory_id: str, share: float) -> bool:
 
 def fine_tune(cfg: Config, rollouts: Path, labels: Path, folder: Path, progress: Progress = silent) -> None:
     """theta_sft from the accepted labels; held-out loss, own skills and acting ability before and after."""
-    session = Session(cfg, load_policy(initial_policy_path(cfg), cfg.model, trainable=True), progress)
+    session = Session(
+        cfg, load_policy(initial_policy_path(cfg), cfg.model, trainable=True), progress, sampler=cfg.cluster.generator
+    )
     policy = session.policy
     trajectories = read_trajectories(rollouts / "trajectories.jsonl.gz")
     skills = read_skills(labels / "labels.jsonl")
@@ -237,10 +240,12 @@ def fine_tune(cfg: Config, rollouts: Path, labels: Path, folder: Path, progress:
     probe = [t for t in trajectories if any(t.id == d.id for d in kept_out)][:96]
 
     before = measure(session, probe, kept_out, "before")
+    session.generator.close()  # its memory belongs to the training now
     losses = fit(cfg, policy, training + replay, progress, source=initial_policy_path(cfg), work=deepspeed_work(cfg))
-    session.weights_changed()
-    after = measure(session, probe, kept_out, "after")
     policy.save(folder)
+    session.weights_changed(folder)
+    after = measure(session, probe, kept_out, "after")
+    session.generator.close()
     forget_work(deepspeed_work(cfg))
     _write_record(cfg, folder, rollouts, labels, trajectories, skills, training, kept_out, dropped, replay, losses, before, after)
 
