@@ -30,8 +30,9 @@ def test_its_own_skill_gives_the_recorded_gates(scored):
         stored = run.tokens(trajectory.id).sort_values(["step", "position"], ignore_index=True)
         again = score_skill(snapshot, trajectory, trajectory.skill.text).tokens
         np.testing.assert_array_equal(again[["step", "position", "token_id"]].to_numpy(), stored[["step", "position", "token_id"]].to_numpy())
+        first = (stored["minibatch"] == 0).to_numpy()  # a trajectory whose old turns were dropped has rows in several
         for column in ("logp_student", "logp_teacher", "entropy", "delta", "gate"):
-            np.testing.assert_allclose(again[column], stored[column], atol=2e-4, err_msg=f"{trajectory.id} {column}")
+            np.testing.assert_allclose(again[column][first], stored[column][first], atol=2e-4, err_msg=f"{trajectory.id} {column}")
 
 
 def test_another_skill_gives_other_gates_of_the_same_student(scored):

@@ -104,8 +104,9 @@ def test_a_finished_run_resumed_is_the_same_run(finished, tmp_path):
     assert {name: (copy / name).read_bytes() for name in before} == before
 
 
-def test_an_engine_that_is_not_there_is_named(micro, tmp_path):
-    with pytest.raises(RunError, match="engine=verl"):
+def test_an_engine_that_is_not_there_is_named(micro, tmp_path, monkeypatch):
+    monkeypatch.setattr("seedlab.engines.verl.NEEDED", {"no_such_module": "verl"})
+    with pytest.raises(UserError, match="engine=verl needs verl"):
         train(micro("engine=verl"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
