@@ -1,10 +1,11 @@
-# make demo · make test · make test-full · make lab
+# make demo · make test · make test-full · make lab · make alfworld
 #
 # Everything goes into .venv; a stamp file inside it says what is installed, so that a second call starts at once.
 # PYTHON=python3.12 chooses another interpreter, QUICK=1 the short demo, OUT=folder another run folder.
 
 PYTHON ?= python3
 VENV ?= .venv
+ALFWORLD_VENV ?= .venv-alfworld
 VERL_VENV ?= .venv-verl
 OUT ?= runs/demo
 PYTEST_ARGS ?=
@@ -15,7 +16,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint req
 # Thread and allocator settings have to stand before a process starts; seedlab.config.runtime knows them.
 RUN = env $$($(BIN)/python -m seedlab.config.runtime)
 
-.PHONY: demo test test-full lab lock clean
+.PHONY: demo test test-full lab lock clean alfworld
 
 demo: $(VENV)/.installed
 	$(RUN) $(BIN)/seedlab demo $(if $(filter-out 0,$(QUICK)),--quick) --out $(OUT)
@@ -23,9 +24,12 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(RUN) $(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
 
-test-full: $(VENV)/.installed-browser $(VERL_VENV)/.tried
-	$(RUN) $$(test -e $(VERL_VENV)/.installed && echo SEEDLAB_VERL_PYTHON=$(abspath $(VERL_VENV))/bin/python) \
-		$(BIN)/python -m pytest -m full $(PYTEST_ARGS)
+# Parts whose versions part from ours have environments of their own; SEEDLAB_…_PYTHON names an interpreter that has one already.
+test-full: $(VENV)/.installed-browser $(if $(SEEDLAB_ALFWORLD_PYTHON),,$(ALFWORLD_VENV)/.tried) $(if $(SEEDLAB_VERL_PYTHON),,$(VERL_VENV)/.tried)
+	$(RUN) $(call python_of,ALFWORLD,$(ALFWORLD_VENV)) $(call python_of,VERL,$(VERL_VENV)) $(BIN)/python -m pytest -m full $(PYTEST_ARGS)
+
+# Nothing where the variable is set already or the environment could not be made.
+python_of = $$(test -n "$$SEEDLAB_$(1)_PYTHON" || { test -e $(2)/.installed && echo SEEDLAB_$(1)_PYTHON=$(abspath $(2))/bin/python; })
 
 lab: $(VENV)/.installed-notebooks
 	$(RUN) $(BIN)/jupyter lab notebooks
@@ -56,12 +60,25 @@ $(VENV)/.installed-browser: $(VENV)/.installed-dev
 	else echo "no chromium, and only root can install it: the browser tests will be skipped"; fi
 	@touch $@
 
-# verl wants versions of its own, so its tests run in an environment of its own.  Where that cannot be had, they are skipped.
+# verl wants versions of its own.  Where that cannot be had, its tests are skipped.
 $(VERL_VENV)/.tried: requirements/verl-cpu.lock
 	@mkdir -p $(VERL_VENV) && rm -f $(VERL_VENV)/.installed
 	@if $(PYTHON) -m venv $(VERL_VENV) && $(VERL_VENV)/bin/python -m pip install --disable-pip-version-check torch==2.13.0 && \
-		$(VERL_VENV)/bin/python -m pip install --disable-pip-version-check --requirement $<; then touch $(VERL_VENV)/.installed $@; \
-	else echo "verl could not be installed: its tests will be skipped"; mkdir -p $(VERL_VENV) && touch $@; fi
+		$(VERL_VENV)/bin/python -m pip install --disable-pip-version-check --requirement $<; then touch $(VERL_VENV)/.installed; \
+	else echo "verl could not be installed: its tests will be skipped"; fi
+	@touch $@
+
+# The official ALFWorld engine, for comparison; it compiles parts of itself.
+alfworld: $(ALFWORLD_VENV)/.tried
+
+$(ALFWORLD_VENV)/.tried: requirements/alfworld.lock
+	@mkdir -p $(ALFWORLD_VENV) && rm -f $(ALFWORLD_VENV)/.installed
+	@if ! { command -v cc && command -v c++ && command -v cmake; } >/dev/null; then \
+		echo "no C/C++ compiler or no cmake: the official ALFWorld engine is not built, its tests will be skipped"; \
+	elif $(PYTHON) -m venv $(ALFWORLD_VENV) && \
+		$(ALFWORLD_VENV)/bin/python -m pip install --disable-pip-version-check --constraint $< alfworld==0.4.2; then touch $(ALFWORLD_VENV)/.installed; \
+	else echo "the official ALFWorld engine could not be built: its tests will be skipped"; fi
+	@touch $@
 
 # Resolves everything anew, in an environment of its own; `+cpu` and the like are dropped, so that any build of torch fits.
 lock: EXTRAS := dev,browser,notebooks,search,lora,gguf
@@ -75,4 +92,4 @@ lock:
 	mv requirements/cpu.lock.new requirements/cpu.lock
 
 clean:
-	rm -rf $(VENV) $(VERL_VENV) build dist *.egg-info
+	rm -rf $(VENV) $(ALFWORLD_VENV) $(VERL_VENV) build dist *.egg-info
