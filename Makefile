@@ -1,4 +1,4 @@
-# make demo · make test · make test-full · make lab
+# make demo · make test · make test-full · make lab · make alfworld
 #
 # Everything goes into .venv; a stamp file inside it says what is installed, so that a second call starts at once.
 # PYTHON=python3.12 chooses another interpreter, QUICK=1 the short demo, OUT=folder another run folder.
@@ -6,6 +6,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 VERL_VENV ?= .venv-verl
+ALFWORLD_VENV ?= .venv-alfworld
 OUT ?= runs/demo
 PYTEST_ARGS ?=
 
@@ -15,7 +16,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint req
 # Thread and allocator settings have to stand before a process starts; seedlab.config.runtime knows them.
 RUN = env $$($(BIN)/python -m seedlab.config.runtime)
 
-.PHONY: demo test test-full lab lock clean
+.PHONY: demo test test-full lab alfworld lock clean
 
 demo: $(VENV)/.installed
 	$(RUN) $(BIN)/seedlab demo $(if $(filter-out 0,$(QUICK)),--quick) --out $(OUT)
@@ -23,7 +24,9 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(RUN) $(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
 
-test-full: $(VENV)/.installed-browser $(VERL_VENV)/.tried
+# SEEDLAB_ALFWORLD_PYTHON may name an interpreter that has the official engine already.
+test-full: export SEEDLAB_ALFWORLD_PYTHON := $(or $(SEEDLAB_ALFWORLD_PYTHON),$(abspath $(ALFWORLD_VENV))/bin/python)
+test-full: $(VENV)/.installed-browser $(VERL_VENV)/.tried $(if $(SEEDLAB_ALFWORLD_PYTHON),,$(ALFWORLD_VENV)/.installed)
 	$(RUN) $$(test -e $(VERL_VENV)/.installed && echo SEEDLAB_VERL_PYTHON=$(abspath $(VERL_VENV))/bin/python) \
 		$(BIN)/python -m pytest -m full $(PYTEST_ARGS)
 
@@ -63,6 +66,16 @@ $(VERL_VENV)/.tried: requirements/verl-cpu.lock
 		$(VERL_VENV)/bin/python -m pip install --disable-pip-version-check --requirement $<; then touch $(VERL_VENV)/.installed $@; \
 	else echo "verl could not be installed: its tests will be skipped"; mkdir -p $(VERL_VENV) && touch $@; fi
 
+# The official ALFWorld engine, for comparison: an environment of its own, because its pins are others than ours.
+alfworld: $(ALFWORLD_VENV)/.installed
+
+$(ALFWORLD_VENV)/.installed: requirements/alfworld.lock
+	@if command -v cc >/dev/null && command -v c++ >/dev/null && command -v cmake >/dev/null; then \
+		$(PYTHON) -m venv $(ALFWORLD_VENV) && \
+		$(ALFWORLD_VENV)/bin/python -m pip install --disable-pip-version-check --constraint $< alfworld==0.4.2 && touch $@ || \
+		{ rm -rf $(ALFWORLD_VENV); echo "the official ALFWorld engine could not be built: its tests will be skipped"; }; \
+	else echo "no C/C++ compiler or no cmake: the official ALFWorld engine is not built, its tests will be skipped"; fi
+
 # Resolves everything anew, in an environment of its own; `+cpu` and the like are dropped, so that any build of torch fits.
 lock: EXTRAS := dev,browser,notebooks,search,lora,gguf
 lock:
@@ -75,4 +88,4 @@ lock:
 	mv requirements/cpu.lock.new requirements/cpu.lock
 
 clean:
-	rm -rf $(VENV) $(VERL_VENV) build dist *.egg-info
+	rm -rf $(VENV) $(VERL_VENV) $(ALFWORLD_VENV) build dist *.egg-info
