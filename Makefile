@@ -1,12 +1,14 @@
 # make demo · make test · make test-full · make lab
 #
 # Everything goes into .venv; a stamp file inside it says what is installed, so that a second call starts at once.
-# PYTHON=python3.12 chooses another interpreter, QUICK=1 the short demo, OUT=folder another run folder.
+# PYTHON=python3.12 chooses another interpreter, QUICK=1 the short demo, OUT=folder another run folder,
+# LAB_ARGS=--no-browser JupyterLab's own options.
 
 PYTHON ?= python3
 VENV ?= .venv
 OUT ?= runs/demo
 PYTEST_ARGS ?=
+LAB_ARGS ?=
 
 BIN := $(VENV)/bin
 # requirements/cpu.lock has the exact version of everything; pip takes from it what is asked for.
@@ -26,7 +28,7 @@ test-full: $(VENV)/.installed-browser
 	$(RUN) $(BIN)/python -m pytest -m full $(PYTEST_ARGS)
 
 lab: $(VENV)/.installed-notebooks
-	$(RUN) $(BIN)/jupyter lab notebooks
+	$(RUN) $(BIN)/jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(LAB_ARGS)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
