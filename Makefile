@@ -6,6 +6,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+VERL_VENV ?= .venv-verl
 OUT ?= runs/demo
 PYTEST_ARGS ?=
 LAB_ARGS ?=
@@ -24,8 +25,9 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(RUN) $(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
 
-test-full: $(VENV)/.installed-browser
-	$(RUN) $(BIN)/python -m pytest -m full $(PYTEST_ARGS)
+test-full: $(VENV)/.installed-browser $(VERL_VENV)/.tried
+	$(RUN) $$(test -e $(VERL_VENV)/.installed && echo SEEDLAB_VERL_PYTHON=$(abspath $(VERL_VENV))/bin/python) \
+		$(BIN)/python -m pytest -m full $(PYTEST_ARGS)
 
 lab: $(VENV)/.installed-notebooks
 	$(RUN) $(BIN)/jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(LAB_ARGS)
@@ -56,6 +58,13 @@ $(VENV)/.installed-browser: $(VENV)/.installed-dev
 	else echo "no chromium, and only root can install it: the browser tests will be skipped"; fi
 	@touch $@
 
+# verl wants versions of its own, so its tests run in an environment of its own.  Where that cannot be had, they are skipped.
+$(VERL_VENV)/.tried: requirements/verl-cpu.lock
+	@mkdir -p $(VERL_VENV) && rm -f $(VERL_VENV)/.installed
+	@if $(PYTHON) -m venv $(VERL_VENV) && $(VERL_VENV)/bin/python -m pip install --disable-pip-version-check torch==2.13.0 && \
+		$(VERL_VENV)/bin/python -m pip install --disable-pip-version-check --requirement $<; then touch $(VERL_VENV)/.installed $@; \
+	else echo "verl could not be installed: its tests will be skipped"; mkdir -p $(VERL_VENV) && touch $@; fi
+
 # Resolves everything anew, in an environment of its own; `+cpu` and the like are dropped, so that any build of torch fits.
 lock: EXTRAS := dev,browser,notebooks,search,lora,gguf
 lock:
@@ -68,4 +77,4 @@ lock:
 	mv requirements/cpu.lock.new requirements/cpu.lock
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(VERL_VENV) build dist *.egg-info

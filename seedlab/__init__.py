@@ -13,7 +13,10 @@ except PackageNotFoundError:  # run from a source tree that was never installed
 
 
 # On first use only: reading runs needs pandas, and `import seedlab` does not.
-_HOMES = {"open_run": "seedlab.store", "watch": "seedlab.views.watching", "inspect_tokens": "seedlab.views.inspector"}
+_HOMES = {
+    "open_run": "seedlab.store", "watch": "seedlab.views.watching", "inspect_tokens": "seedlab.views.inspector",
+    "run_cards": "seedlab.views.cards",
+}  # fmt: skip
 
 
 def __getattr__(name: str):

@@ -10,18 +10,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-# CUDA 13, which the GPU set's torch is built for, needs this driver.
-LEAST_DRIVER = 580
+from seedlab.cli.checks import CLUSTER_MEND, Check
+from seedlab.cli.doctor_cluster import check_cluster, check_compiler, check_driver
+
 LEAST_DISK_GB = 5.0
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
-# its torch and transformers are others than the laptop's
-CLUSTER_MEND = "conda env create --file environment.yml"
 _NEEDED_FOR = {
     "dev": "make test",
     "browser": "browser tests",
@@ -32,16 +31,6 @@ _NEEDED_FOR = {
     "gguf": "models in GGUF form",
     "cluster": "engine=verl on GPUs",
 }
-
-
-@dataclass(frozen=True)
-class Check:
-    """`status` is ok, absent (optional) or wrong (exit code 1); `mend` is a command or an instruction."""
-
-    name: str
-    status: str
-    detail: str
-    mend: str = ""
 
 
 def installed_version(name: str) -> str | None:
@@ -125,30 +114,38 @@ def check_device() -> list[Check]:
     return checks + [check_driver(answer.stdout.strip().splitlines(), answer.returncode, torch.version.cuda)]
 
 
-def check_driver(lines: list[str], returncode: int, cuda: str | None) -> Check:
-    """`lines` are nvidia-smi's driver versions; `cuda` is the CUDA version that torch was built for, None for CPU."""
-    if returncode != 0 or not lines:
-        return Check("driver", "wrong", "nvidia-smi does not answer", "reinstall the NVIDIA driver")
-    major = int(lines[0].split(".")[0])
-    if cuda is not None and int(cuda.split(".")[0]) >= 13 and major < LEAST_DRIVER:
-        return Check("driver", "wrong", f"{lines[0]}, CUDA {cuda} needs {LEAST_DRIVER} or newer", "update the NVIDIA driver")
-    if cuda is None:
-        return Check("driver", "absent", f"{lines[0]}, but this torch is built without CUDA", "install from environment.yml")
-    return Check("driver", "ok", lines[0])
-
-
 def check_data(environment: Mapping[str, str]) -> Check:
-    """The official ALFWorld games under ALFWORLD_DATA."""
+    """The official ALFWorld games under ALFWORLD_DATA: both evaluation splits whole, and how many train games."""
+    from seedlab.envs.household.games import GameFileError
+    from seedlab.envs.household.official import OFFICIAL_COUNTS, games_root, list_split, split_faults
+
     mend = "pip install alfworld && alfworld-download, then export ALFWORLD_DATA=~/.cache/alfworld"
     value = environment.get("ALFWORLD_DATA")
     if not value:
         return Check("ALFWORLD_DATA", "absent", "not set; only presets with official games need it", mend)
-    folder = Path(value).expanduser()
-    if not folder.is_dir():
-        return Check("ALFWORLD_DATA", "wrong", f"{folder} is not a folder", mend)
-    if next(folder.rglob("game.tw-pddl"), None) is None:
-        return Check("ALFWORLD_DATA", "wrong", f"{folder} holds no game.tw-pddl", mend)
-    return Check("ALFWORLD_DATA", "ok", str(folder))
+    if not Path(value).expanduser().is_dir():
+        return Check("ALFWORLD_DATA", "wrong", f"{value} is not a folder", mend)
+    try:
+        root = games_root(value)
+        splits = {name: list_split(root, name) for name in OFFICIAL_COUNTS}
+    except GameFileError as error:
+        return Check("ALFWORLD_DATA", "wrong", str(error), mend)
+    faults = [fault for name in ("valid_seen", "valid_unseen") for fault in split_faults(splits[name])]
+    if faults:
+        return Check("ALFWORLD_DATA", "wrong", "; ".join(faults), mend)
+    counts = ", ".join(f"{name} {splits[name].count} of {official}" for name, official in OFFICIAL_COUNTS.items())
+    return Check("ALFWORLD_DATA", "ok", f"{root}: {counts}", mend if splits["train"].count < OFFICIAL_COUNTS["train"] else "")
+
+
+def check_official_engine() -> Check:
+    """The official ALFWorld engine, which may be another interpreter's."""
+    from seedlab.envs.textworld.client import PYTHON_VARIABLE, OfficialEngineMissing, official_python
+
+    try:
+        return Check("alfworld engine", "ok", official_python())
+    except OfficialEngineMissing as error:
+        status = "wrong" if os.environ.get(PYTHON_VARIABLE) else "absent"
+        return Check("alfworld engine", status, "for env.backend=textworld and seedlab envs verify", str(error))
 
 
 def check_disk(folder: Path, free_bytes: int | None = None) -> Check:
@@ -167,7 +164,8 @@ def check_chromium() -> Check:
 
 def run_checks() -> list[Check]:
     return [
-        check_python(), *check_package(), *check_device(), check_data(os.environ), check_disk(Path.cwd()), check_chromium(),
+        check_python(), *check_package(), *check_cluster(installed_version), *check_compiler(installed_version), *check_device(),
+        check_data(os.environ), check_official_engine(), check_disk(Path.cwd()), check_chromium(),
     ]  # fmt: skip
 
 

@@ -19,8 +19,13 @@ from seedlab.errors import UserError
 # Each module offers add_commands(subparsers), and sets `run`, a function from the parsed arguments to an exit code.
 COMMAND_MODULES: list[str] = [
     "seedlab.cli.config_cli",
+    "seedlab.cli.plan_cli",
     "seedlab.cli.doctor",
+    "seedlab.cli.rebuild_cli",
     "seedlab.cli.train_cli",
+    "seedlab.cli.envs_cli",
+    "seedlab.cli.bench_cli",
+    "seedlab.cli.evaluate_cli",
     "seedlab.cli.demo_cli",
     "seedlab.cli.jobs_cli",
     "seedlab.cli.report_cli",

@@ -1,4 +1,4 @@
-"""``train``, ``resume``, ``rollout``, ``evaluate``, ``trace``, ``envs``: the method's phases from the command line."""
+"""``train``, ``resume``, ``rollout``, ``trace``: the method's phases from the command line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 import math
 from pathlib import Path
 
+from seedlab.cli.files import output_file
+from seedlab.cli.parsing import add_command as _add
 from seedlab.cli.progress import ProgressLine
 from seedlab.config.presets import load_config
 from seedlab.errors import UserError
@@ -21,6 +23,7 @@ def add_commands(subparsers) -> None:
     train.add_argument("--out", metavar="DIR", help="run folder; default runs/PRESET-METHOD-sSEED")
     train.add_argument("--resume", action="store_true", help="go on with DIR where it already holds this run")
     train.add_argument("--results", metavar="FILE", help="append the finished run's row to this file")
+    train.add_argument("--dry-run", action="store_true", help="check the whole configuration, verl's too where engine=verl, and start nothing")
 
     resume = _add(subparsers, "resume", "go on with an interrupted run", "seedlab resume runs/seed-1", run_resume)
     resume.add_argument("folder", metavar="RUN")
@@ -38,30 +41,12 @@ def add_commands(subparsers) -> None:
     rollout.add_argument("--save", metavar="FILE", help="write the complete record as JSON")
     rollout.add_argument("--replay", metavar="FILE", help="play a saved record again and check that it repeats exactly")
 
-    evaluate = _add(
-        subparsers, "evaluate", "evaluate a model on a panel", "seedlab evaluate tiny --model runs/seed-1 --panel dev", run_evaluate,
-    )
-    _preset(evaluate)
-    evaluate.add_argument("--model", metavar="FOLDER", required=True, help="a run folder, a checkpoint folder or a hub id")
-    evaluate.add_argument("--panel", action="append", required=True, help="seen, unseen, dev, …; may be repeated")
-    evaluate.add_argument("--out", metavar="FILE", help="write the summary as JSON")
-
     trace = _add(
         subparsers, "trace", "follow one Stage-1 sample from its trajectory to its SFT row",
         "seedlab trace runs/seed-1 0", run_trace,
     )
     trace.add_argument("folder", metavar="RUN")
     trace.add_argument("sample", metavar="SAMPLE", nargs="?", default="0", help="number of an SFT row, or a trajectory id")
-
-    envs = _add(subparsers, "envs", "list environments and the panels of a preset", "seedlab envs tiny", run_envs)
-    envs.add_argument("preset", metavar="PRESET", nargs="?", default="tiny")
-    envs.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-
-
-def _add(subparsers, name: str, text: str, example: str, run):
-    parser = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"example: {example}")
-    parser.set_defaults(run=run)
-    return parser
 
 
 def _temperature(text: str) -> float:
@@ -71,16 +56,6 @@ def _temperature(text: str) -> float:
     return value
 
 
-def _output_file(name: str | None) -> Path | None:
-    """Refused before any work is done, where its folder does not exist."""
-    if name is None:
-        return None
-    path = Path(name)
-    if path.is_dir() or not path.parent.is_dir():
-        raise UserError(f"cannot write {path}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
-    return path
-
-
 def _preset(parser) -> None:
     parser.add_argument("preset", metavar="PRESET", help="such as tiny; `seedlab config --list` shows all")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="dotted overrides; method=NAME chooses a method")
@@ -88,6 +63,8 @@ def _preset(parser) -> None:
 
 def run_train(args: argparse.Namespace) -> int:
     cfg = load_config(args.preset, args.overrides)
+    if args.dry_run:
+        return dry_run(cfg, args.out)
     from seedlab.train.run import default_out, train
     from seedlab.train.stage2 import Interrupted
 
@@ -98,6 +75,22 @@ def run_train(args: argparse.Namespace) -> int:
         print(f"{error}; go on with: seedlab resume {out}")
         return 130
     return _show(run)
+
+
+def dry_run(cfg, out: str | None) -> int:
+    """Print what would run; raises UserError where it could not be configured."""
+    from seedlab.config.presets import config_hash
+
+    print(f"{cfg.preset}, method {cfg.method}, seed {cfg.seed}, engine {cfg.engine}: configuration {config_hash(cfg)} is complete")
+    if cfg.engine == "verl":
+        from omegaconf import OmegaConf
+
+        from seedlab.engines.verl.config import VERSION, compose
+
+        composed = compose(cfg, **({} if out is None else {"run": out}))
+        print(f"verl {VERSION} accepts this, on {cfg.cluster.nodes} x {cfg.cluster.gpus} GPUs:")
+        print(OmegaConf.to_yaml(composed, resolve=True))
+    return 0
 
 
 def run_resume(args: argparse.Namespace) -> int:
@@ -119,31 +112,13 @@ def _show(run) -> int:
     return 0
 
 
-def _session(cfg, model: str | None):
-    import torch
-
-    from seedlab.policy.load import load_policy
-    from seedlab.store.checkpoint import latest_checkpoint
-    from seedlab.train.session import Session
-    from seedlab.train.stage1 import initial_policy_path
-
-    torch.set_num_threads(cfg.threads)
-    progress = ProgressLine()
-    path = model or initial_policy_path(cfg, progress)
-    if (Path(path) / "checkpoints").is_dir():
-        found = latest_checkpoint(Path(path))
-        if found is None:
-            raise UserError(f"{path} has no complete checkpoint yet")
-        path = str(found[1])
-    return Session(cfg, load_policy(path, cfg.model), progress), path
-
-
 def run_rollout(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from seedlab.episodes.play import Episode
+    from seedlab.train.open_session import open_session
 
-    saved, target = None, _output_file(args.save)
+    saved, target = None, output_file(args.save)
     if args.replay:
         preset, overrides, model, temperature, saved = _saved_rollout(args.replay)
         task = saved.task_id
@@ -154,7 +129,7 @@ def run_rollout(args: argparse.Namespace) -> int:
     cfg = load_config(preset, overrides)
     temperature = cfg.rollout.temperature if temperature is None else temperature
     _check_task(cfg, task)
-    session, path = _session(cfg, model)
+    session, path = open_session(cfg, model, ProgressLine())
     trajectory = session.play([Episode(task, 0)], phase="rollout", update=0, seed=cfg.seed, temperature=temperature)[0]
     _show_trajectory(trajectory)
     if target is not None:
@@ -205,36 +180,8 @@ def _compare(before, now) -> int:
     return 0
 
 
-def run_evaluate(args: argparse.Namespace) -> int:
-    cfg = load_config(args.preset, args.overrides)
-    from seedlab.train.evaluate import evaluate
-
-    target = _output_file(args.out)
-    session, path = _session(cfg, args.model)
-    summary = evaluate(session, update=0, panels=tuple(args.panel)).summary
-    for panel, row in summary.items():
-        print(f"{panel} ({row['episodes']} episodes, panel {row['panel_hash']}): macro {row['success_macro']:.4f}  micro {row['success_micro']:.4f}")
-        for kind, part in row["by_type"].items():
-            print(f"  {kind:34s} {part['successes']}/{part['episodes']}")
-    if target is not None:
-        target.write_text(json.dumps({"model": path, "panels": summary}, indent=1), encoding="utf-8")
-    return 0
-
-
 def run_trace(args: argparse.Namespace) -> int:
     from seedlab.analysis.stage1 import sample
 
     print(sample(args.folder, args.sample))
-    return 0
-
-
-def run_envs(args: argparse.Namespace) -> int:
-    cfg = load_config(args.preset, args.overrides)
-    from seedlab.envs import FAMILIES, make_family
-
-    print(f"environments: {', '.join(FAMILIES)}")
-    family = make_family(cfg.env)
-    print(f"{family.name} ({'official games of ' + cfg.env.data if cfg.env.data else 'generated rooms'}), task types: {', '.join(family.task_types)}")
-    for name, panel in family.panels().items():
-        print(f"  {name:8s} {len(panel.task_ids):5d} tasks  hash {panel.hash}  first: {panel.task_ids[0] if panel.task_ids else '-'}")
     return 0

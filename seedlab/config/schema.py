@@ -50,6 +50,9 @@ class TinyConfig(Section):
     expert_noise: tuple[float, float] = Field((0.05, 0.4), description="share of random actions, first and last document")
     learning_rate: float = Field(2.5e-3, gt=0, description="peak learning rate of the pretraining")
     batch_tokens: int = Field(2048, gt=0, description="tokens of one optimizer step of the pretraining")
+    sort_window: int = Field(
+        1, gt=0, description="successive demonstrations that are sorted by length before they are batched, so that little is padded; 1 keeps their order"
+    )
     seed: int = Field(0, ge=0, description="seed of initial weights and demonstrations; not the seed of the run")
 
 
@@ -60,19 +63,26 @@ class EnvConfig(Section):
     data: str | None = Field(
         None, description="folder of official games (ALFWORLD_DATA layout), `$NAME` is read from the environment; None means generated rooms"
     )
+    incomplete: bool = Field(False, description="official games: evaluate on what is there although games of an evaluation split are missing")
+    backend: Literal["household", "textworld"] = Field(
+        "household", description="ALFWorld's engine: our own, or the official one in a process per environment (the same answers, for comparison)"
+    )
+    official_timeout_s: float = Field(120.0, gt=0, description="backend=textworld: seconds that one answer may take before its process counts as hung")
     max_steps: int = Field(15, gt=0, description="environment steps after which an episode is cut")
     layout: Literal["step", "conversation"] = Field("conversation", description="one training row per step with a fresh prompt, or one multi-turn row per trajectory")
     history_window: int | None = Field(None, description="(observation, action) pairs kept in the prompt; None keeps all that fit")
-    prompt: Literal["compact", "instruct"] = Field("compact", description="`instruct` asks for think and action tags")
+    prompt: Literal["compact", "terse", "instruct"] = Field(
+        "compact", description="`terse` is `compact` without articles, commas and `and`; `instruct` asks for think and action tags"
+    )
     show_admissible: bool = Field(False, description="list the admissible commands in each prompt")
-    restate: bool = Field(True, description="repeat goal and inventory in every observation (compact prompt)")
+    restate: bool = Field(True, description="repeat goal and inventory in every observation (compact and terse prompt)")
     success_reward: float = Field(1.0, gt=0, description="return of a successful episode")
     receptacles: tuple[int, int] = Field((6, 9), description="generated rooms: least and most receptacles")
     distractors: tuple[int, int] = Field((3, 5), description="generated rooms: least and most other objects")
     panel_seed: int = Field(0, ge=0, description="seed that draws the task ids of the panels")
     panel_sizes: dict[str, int] = Field(
         default_factory=lambda: {"stage1": 180, "train": 600, "dev": 96, "seen": 96, "unseen": 96},
-        description="task ids of each panel",
+        description="task ids of each panel; `demonstrations`, which may be left out, keeps tasks for the tiny policy's demonstrations alone",
     )
     panel_limits: dict[str, int] = Field(default_factory=dict, description="use only the first k ids of a panel")
     train_fraction: float = Field(1.0, gt=0, le=1, description="share of the train panel that is used")
@@ -219,6 +229,48 @@ class StoreConfig(Section):
     min_free_gb: float = Field(0.2, ge=0, description="refuse to save a checkpoint when less disk is free")
 
 
+class ClusterConfig(Section):
+    """The GPUs of engine=verl and of Stage 1 on several processes; changes no result beyond floating point, so the configuration's hash leaves it out."""
+
+    nodes: int = Field(1, gt=0, description="machines; the world size of both stages is nodes x gpus")
+    gpus: int = Field(1, gt=0, description="GPUs, that is processes, of one machine")
+    gpu_memory_gb: float = Field(80.0, gt=0, description="memory of one GPU in 1e9 bytes; `seedlab plan` judges by it")
+    tensor_parallel: int = Field(1, gt=0, description="GPUs that one copy of vLLM spans; the world size must be divisible by it")
+    gpu_memory_utilization: float = Field(0.5, gt=0, lt=1, description="share of a GPU that vLLM takes for weights and KV cache while it generates")
+    sleep: bool = Field(True, description="vLLM frees its weights and KV cache while the policy is scored and updated")
+    enforce_eager: bool = Field(False, description="vLLM without CUDA graphs: slower, starts sooner, less memory")
+    max_sequences: int = Field(256, gt=0, description="sequences that one copy of vLLM generates at once")
+    max_prefill_tokens: int = Field(16384, gt=0, description="prompt tokens that one copy of vLLM reads in one step")
+    offload_parameters: bool = Field(False, description="policy weights wait in the machine's memory while vLLM generates")
+    offload_optimizer: bool = Field(False, description="optimizer states wait in the machine's memory outside the update")
+    offload_reference: bool = Field(True, description="the reference's weights wait in the machine's memory outside its scoring")
+    max_cache_tokens: int = Field(0, ge=0, description="tokens whose keys and values this process's own generator holds at once, rows times the longest; 0 is no bound")
+    generator: Literal["local", "vllm"] = Field("local", description="who samples Stage 1's rollouts and own skills, and evaluations: this process's torch, or vLLM's engine")
+    sft_zero_stage: Literal[0, 1, 2, 3] = Field(0, description="Stage 1's training: 0 in this process, 1 to 3 DeepSpeed ZeRO under torchrun on all GPUs")
+    sft_offload_optimizer: bool = Field(False, description="DeepSpeed keeps the optimizer's states in the machine's memory")
+    sft_pack_tokens: int = Field(0, ge=0, description="tokens of one packed row of Stage 1's training; 0 packs nothing")
+    sft_checkpoint_every: int = Field(50, gt=0, description="optimizer steps between checkpoints of Stage 1's training under DeepSpeed")
+    start_timeout_s: float = Field(1800.0, gt=0, description="seconds until all workers and vLLM must have started; then the run fails")
+    generate_timeout_s: float = Field(1800.0, gt=0, description="seconds that one generation may take; then its trajectory is an infrastructure failure")
+    episode_timeout_s: float = Field(3600.0, gt=0, description="seconds that one episode may take under engine=verl; then it is an infrastructure failure, also where its environment hangs")
+    max_lost_share: float = Field(0.5, ge=0, le=1, description="share of an update's trajectories lost to infrastructure above which the run stops")
+    workers: int = Field(8, gt=0, description="processes that play episodes under engine=verl; never changes a result beyond floating point")
+    collective_timeout_s: float = Field(1800.0, gt=0, description="seconds that processes wait for one another; then the run fails and can be resumed")
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.gpus
+
+    @model_validator(mode="after")
+    def _whole_copies(self):
+        if self.world_size % self.tensor_parallel:
+            raise ValueError(
+                f"cluster.tensor_parallel={self.tensor_parallel} does not divide the {self.world_size} GPUs of "
+                f"cluster.nodes={self.nodes} x cluster.gpus={self.gpus}"
+            )
+        return self
+
+
 class Config(Section):
     """One run, fully resolved."""
 
@@ -240,6 +292,7 @@ class Config(Section):
     objective: ObjectiveConfig = ObjectiveConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     store: StoreConfig = StoreConfig()
+    cluster: ClusterConfig = ClusterConfig()
 
     @model_validator(mode="after")
     def _sampler_has_exact_log_probs(self):

@@ -8,17 +8,28 @@ from seedlab.config.schema import EnvConfig
 from seedlab.envs.base import EnvironmentSettingsError, FamilyBase, NoScriptedAnalyzer
 
 FAMILIES = ("household",)
+# named by presets, so that they can be compared, planned and dry-run
+PLANNED = ("webshop", "search", "sokoban", "ezpoints")
 
 
 def make_family(env_config: EnvConfig) -> FamilyBase:
     """The family that `env_config.name` names.  An unknown name raises EnvironmentSettingsError (a ValueError)."""
+    if env_config.name == "household" and env_config.backend == "textworld":
+        from seedlab.envs.textworld.family import TextworldFamily
+
+        return TextworldFamily(env_config)
     if env_config.name == "household":
         from seedlab.envs.household.family import HouseholdFamily
 
         return HouseholdFamily(env_config)
+    if env_config.name in PLANNED:
+        raise EnvironmentSettingsError(
+            f"env.name={env_config.name}: this environment is known but not built yet; built: {', '.join(FAMILIES)}. "
+            "Its presets can be shown, compared and planned (seedlab config, diff, plan)"
+        )
     close = difflib.get_close_matches(env_config.name, FAMILIES, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise EnvironmentSettingsError(f"unknown environment env.name={env_config.name!r}; {hint}known: {', '.join(FAMILIES)}")
 
 
-__all__ = ["FAMILIES", "EnvironmentSettingsError", "FamilyBase", "NoScriptedAnalyzer", "make_family"]
+__all__ = ["FAMILIES", "PLANNED", "EnvironmentSettingsError", "FamilyBase", "NoScriptedAnalyzer", "make_family"]

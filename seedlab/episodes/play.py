@@ -60,15 +60,27 @@ def history_of(trajectory: Trajectory, steps: int) -> History:
     )
 
 
+def identity(episode: Episode, settings: PlaySettings) -> str:
+    """The trajectory's id, unique in a run."""
+    return f"{settings.phase}{settings.update:06d}/{episode.task_id}/n{episode.n}"
+
+
+def unplayed(episode: Episode, settings: PlaySettings, cause: str) -> Trajectory:
+    """The record of an episode that the infrastructure lost before it left any of its own."""
+    return Trajectory(
+        id=identity(episode, settings), task_id=episode.task_id, task_type="", goal="", update=settings.update, n=episode.n,
+        seed=settings.seed, infra_failure=cause, prompt_skill=episode.skill,
+    )
+
+
 async def play_one(
     episode: Episode, family: Family, generator: Generator, chat: ChatRenderer, prompts: PromptFormat, env_cfg: EnvConfig,
     settings: PlaySettings,
 ) -> Trajectory:
     """Play one episode to its end.  An InfrastructureError ends it with `infra_failure` set, never with a zero reward."""
-    identity = f"{settings.phase}{settings.update:06d}/{episode.task_id}/n{episode.n}"
     env = family.make(episode.task_id)
     trajectory = Trajectory(
-        id=identity, task_id=episode.task_id, task_type=env.task_type, goal=env.goal, update=settings.update, n=episode.n,
+        id=identity(episode, settings), task_id=episode.task_id, task_type=env.task_type, goal=env.goal, update=settings.update, n=episode.n,
         seed=settings.seed, prompt_skill=episode.skill,
     )
     try:

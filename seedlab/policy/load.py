@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 from transformers.utils import logging as hf_logging
 
 from seedlab.config.schema import ModelConfig
@@ -31,6 +31,7 @@ class Policy:
     tokenizer: object
     chat: ChatRenderer
     compute_dtype: torch.dtype = torch.float32
+    source: str = ""  # folder or hub id that the weights were read from
 
     def compute(self):
         """Context in which forward passes run: bf16 autocast over float32 master weights where configured.
@@ -85,7 +86,22 @@ def load_policy(path: str | Path, cfg: ModelConfig, *, trainable: bool = False) 
         names = ", ".join(sorted(found["missing_keys"])[:5])
         raise UserError(f"the weights in {path} lack {len(found['missing_keys'])} parameters of {type(model).__name__}: {names}")
     model.to(device).eval()
-    return wrap(model, tokenizer, cfg, trainable=trainable)
+    policy = wrap(model, tokenizer, cfg, trainable=trainable)
+    policy.source = str(path)
+    return policy
+
+
+def load_chat(path: str | Path, cfg: ModelConfig) -> ChatRenderer:
+    """Chat rendering of a policy folder, equal to that of `load_policy`, without its weights."""
+    try:
+        tokenizer = _tokenizer_class(Path(path)).from_pretrained(path)
+        if (Path(path) / "generation_config.json").exists():
+            generation = GenerationConfig.from_pretrained(path)
+        else:  # as transformers does when it loads the weights
+            generation = GenerationConfig.from_model_config(AutoConfig.from_pretrained(path))
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"cannot load the tokenizer of {path}: {error}") from error
+    return ChatRenderer(tokenizer, enable_thinking=cfg.enable_thinking, stop_ids=_stop_ids(generation))
 
 
 def _tokenizer_class(folder: Path):
@@ -103,13 +119,13 @@ def wrap(model, tokenizer, cfg: ModelConfig, *, trainable: bool = False) -> Poli
     """A Policy around a loaded model, checked and set up for training where asked."""
     if trainable and cfg.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    policy = Policy(model, tokenizer, ChatRenderer(tokenizer, enable_thinking=cfg.enable_thinking, stop_ids=_stop_ids(model)), DTYPES[cfg.dtype])
+    policy = Policy(model, tokenizer, ChatRenderer(tokenizer, enable_thinking=cfg.enable_thinking, stop_ids=_stop_ids(model.generation_config)), DTYPES[cfg.dtype])
     _check_logits(policy)
     return policy
 
 
-def _stop_ids(model) -> list[int]:
-    ids = model.generation_config.eos_token_id if model.generation_config is not None else None
+def _stop_ids(generation) -> list[int]:
+    ids = generation.eos_token_id if generation is not None else None
     return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
 
 

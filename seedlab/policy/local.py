@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Sequence
 
 import numpy as np
 import torch
 
 from seedlab.policy.cache import SlotStore, WorkingCache
+from seedlab.policy.mask import attention_mask
 from seedlab.policy.protocol import Generation, Sampling
 
 
 class PromptTooLong(ValueError):
     """A prompt that cannot fit was stopped before it reached the model."""
+
+    @classmethod
+    def of(cls, trajectory_id: str, tokens: int, context: int) -> "PromptTooLong":
+        return cls(
+            f"{trajectory_id}: a prompt of {tokens} tokens leaves no room in a context of {context}; "
+            "raise model.context or lower rollout.max_prompt_tokens"
+        )
 
 
 @dataclass
@@ -34,11 +43,15 @@ class LocalGenerator:
     """Samples from a Hugging Face causal LM; keeps keys and values between the turns of an episode.
 
     `reuse_cache` is worth its memory where turn k+1's prompt extends turn k's (conversation layout).
-    `max_rows` bounds the rows of one forward pass.  `weights_version` must be raised after every weight change.
+    `max_rows` bounds the rows of one batch, `max_cache_tokens` (0: no bound) its rows times the longest prompt and
+    answer.  `weights_version` must be raised after every weight change.
     """
 
-    def __init__(self, model, *, context: int, reuse_cache: bool = True, max_rows: int = 256, pad_id: int = 0):
+    def __init__(
+        self, model, *, context: int, reuse_cache: bool = True, max_rows: int = 256, max_cache_tokens: int = 0, pad_id: int = 0,
+    ):
         self.model, self.context, self.reuse_cache, self.max_rows, self.pad_id = model, context, reuse_cache, max_rows, pad_id
+        self.max_cache_tokens = max_cache_tokens
         self.weights_version = 0
         self.prompt_tokens = 0  # computed, cached ones not counted
         self.sampled_tokens = 0
@@ -57,16 +70,21 @@ class LocalGenerator:
     def release(self, trajectory_id: str) -> None:
         self._store.release(trajectory_id)
 
+    def weights_changed(self, saved: Path | None) -> None:
+        """The model's weights are others now; cached keys and values belong to the old ones."""
+        self.weights_version += 1
+
+    def close(self) -> None:
+        """Free what is cached."""
+        self._store.clear()
+
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, *, trajectory_id: str, images: tuple = ()
     ) -> Generation:
         if images:
             raise NotImplementedError("the local engine generates from text only")
         if len(prompt_ids) + 1 > self.context:
-            raise PromptTooLong(
-                f"{trajectory_id}: a prompt of {len(prompt_ids)} tokens leaves no room in a context of {self.context}; "
-                "raise model.context or lower rollout.max_prompt_tokens"
-            )
+            raise PromptTooLong.of(trajectory_id, len(prompt_ids), self.context)
         request = _Request(list(prompt_ids), sampling, trajectory_id, asyncio.get_running_loop().create_future())
         self._pending.append(request)
         self._step_if_ready()
@@ -78,8 +96,7 @@ class LocalGenerator:
         requests, self._pending = [r for r in self._pending if not r.future.cancelled()], []
         # Order by id: the composition of a batch must not depend on who asked first.
         requests.sort(key=lambda r: r.trajectory_id)
-        for start in range(0, len(requests), self.max_rows):
-            part = requests[start : start + self.max_rows]
+        for part in self._batches(requests):
             try:
                 results = self._run(part)
             except Exception as error:  # handed to every waiting episode, which raises it in its own place
@@ -90,6 +107,20 @@ class LocalGenerator:
             for request, result in zip(part, results):
                 if not request.future.cancelled():
                     request.future.set_result(result)
+
+    def _batches(self, requests: list[_Request]) -> list[list[_Request]]:
+        """In the order given: what shares a batch depends on the requests alone."""
+        batches: list[list[_Request]] = []
+        widest = 0
+        for request in requests:
+            width = min(self.context, len(request.prompt_ids) + request.sampling.max_tokens)
+            full = not batches or len(batches[-1]) == self.max_rows
+            if full or self.max_cache_tokens and (len(batches[-1]) + 1) * max(widest, width) > self.max_cache_tokens:
+                batches.append([])
+                widest = 0
+            batches[-1].append(request)
+            widest = max(widest, width)
+        return batches
 
     @torch.no_grad()
     def _run(self, requests: list[_Request]) -> list[Generation]:
@@ -159,7 +190,7 @@ class LocalGenerator:
 
     def _forward(self, ids_RT, positions_RT, cache, width, last_R):
         cache.place(positions_RT)
-        mask = torch.arange(width, device=ids_RT.device)[None, None, None] <= positions_RT[:, None, :, None]
+        mask = attention_mask(self.model, torch.arange(width, device=ids_RT.device)[None, None] <= positions_RT[:, :, None])
         hidden = self.model.get_decoder()(
             input_ids=ids_RT, attention_mask=mask, position_ids=positions_RT, past_key_values=cache, use_cache=True
         ).last_hidden_state

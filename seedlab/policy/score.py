@@ -13,6 +13,8 @@ from typing import Sequence
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from seedlab.policy.mask import attention_mask
+
 LOGIT_BUDGET = 32 * 1024 * 1024  # logits held at once, in elements
 
 
@@ -41,7 +43,7 @@ def token_logprobs(hidden_MD, targets_M, head, *, temperature=1.0, want_entropy=
 
     At most `budget` logits are alive at once, and twice that in the backward pass.
     """
-    vocabulary = head.weight.shape[0]
+    vocabulary = head.out_features  # not the weight's shape: under ZeRO-3 a weight is empty between its uses
     size = max(1, budget // vocabulary)
     if len(targets_M) <= size and not (torch.is_grad_enabled() and len(targets_M) * vocabulary > budget):
         return _chunk(hidden_MD, targets_M, head, temperature, want_entropy)
@@ -52,21 +54,69 @@ def token_logprobs(hidden_MD, targets_M, head, *, temperature=1.0, want_entropy=
     return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 
 
-def forward_rows(model, rows: Sequence[ScoreRow], *, temperature: float = 1.0, want_entropy: bool = True, pad_id: int = 0):
-    """Flat log-probs and entropies of all scored tokens of `rows`, row after row; gradients flow if enabled."""
+def forward_rows(
+    model, rows: Sequence[ScoreRow], *, temperature: float = 1.0, want_entropy: bool = True, pad_id: int = 0,
+    packs: Sequence[Sequence[int]] | None = None,
+):
+    """Flat log-probs and entropies of all scored tokens of `rows`, row after row; gradients flow if enabled.
+
+    `packs` groups the indices of `rows` that share one line of the forward pass: positions start anew with each row, and
+    no token attends to another row of its line.  Without it every row has a line of its own.
+    """
     device = model.device
-    width = max(len(r.ids) for r in rows)
-    ids_BL = torch.full((len(rows), width), pad_id, dtype=torch.long)
-    for i, row in enumerate(rows):
-        ids_BL[i, : len(row.ids)] = torch.tensor(row.ids)
-    hidden_BLD = model.get_decoder()(input_ids=ids_BL.to(device), use_cache=False).last_hidden_state
-    row_M = torch.tensor([i for i, r in enumerate(rows) for _ in r.positions], dtype=torch.long)
-    position_M = torch.tensor([p for r in rows for p in r.positions], dtype=torch.long)
-    if len(position_M) and int(position_M.min()) < 1:
+    ids_BL, positions_BL, mask_BLL, place_R = _lay_out(rows, packs, pad_id)
+    layout = {}
+    if mask_BLL is not None:
+        layout = {"position_ids": positions_BL.to(device), "attention_mask": attention_mask(model, mask_BLL.to(device))}
+    hidden_BLD = model.get_decoder()(input_ids=ids_BL.to(device), use_cache=False, **layout).last_hidden_state
+    line_M = torch.tensor([line for r, (line, _) in zip(rows, place_R) for _ in r.positions], dtype=torch.long)
+    position_M = torch.tensor([start + p for r, (_, start) in zip(rows, place_R) for p in r.positions], dtype=torch.long)
+    if any(p < 1 for r in rows for p in r.positions):
         raise ValueError("a token at position 0 has no context and cannot be scored")
-    targets_M = ids_BL[row_M, position_M].to(device)
-    hidden_MD = hidden_BLD[row_M.to(device), (position_M - 1).to(device)]
+    targets_M = ids_BL[line_M, position_M].to(device)
+    hidden_MD = hidden_BLD[line_M.to(device), (position_M - 1).to(device)]
     return token_logprobs(hidden_MD, targets_M, model.get_output_embeddings(), temperature=temperature, want_entropy=want_entropy)
+
+
+def _lay_out(rows, packs, pad_id):
+    """Right-padded ids [B, L], positions [B, L] and mask [B, L, L] (None where no line is shared), (line, start) per row."""
+    lines = [[i] for i in range(len(rows))] if packs is None else packs
+    if sorted(i for line in lines for i in line) != list(range(len(rows))):
+        raise ValueError("packs must name every row exactly once")
+    width = max(sum(len(rows[i].ids) for i in line) for line in lines)
+    ids_BL = torch.full((len(lines), width), pad_id, dtype=torch.long)
+    positions_BL = torch.zeros((len(lines), width), dtype=torch.long)
+    owner_BL = torch.full((len(lines), width), -1)  # padding attends to padding, so that no line of the mask is empty
+    place_R = [(0, 0)] * len(rows)
+    for number, line in enumerate(lines):
+        start = 0
+        for i in line:
+            end = start + len(rows[i].ids)
+            ids_BL[number, start:end] = torch.tensor(rows[i].ids)
+            positions_BL[number, start:end] = torch.arange(end - start)
+            owner_BL[number, start:end] = i
+            place_R[i] = (number, start)
+            start = end
+    if all(len(line) == 1 for line in lines):
+        return ids_BL, None, None, place_R  # causality alone keeps the padding out, and the fast kernels apply
+    same_BLL = owner_BL[:, :, None] == owner_BL[:, None, :]
+    return ids_BL, positions_BL, same_BLL & torch.ones(width, width, dtype=torch.bool).tril(), place_R
+
+
+def pack_rows(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Indices grouped into lines of at most `budget` tokens (a longer row stands alone): longest first, first fit."""
+    lines: list[list[int]] = []
+    room: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        for number, free in enumerate(room):
+            if lengths[index] <= free:
+                lines[number].append(index)
+                room[number] -= lengths[index]
+                break
+        else:
+            lines.append([index])
+            room.append(budget - lengths[index])
+    return lines
 
 
 def plan_micro_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:

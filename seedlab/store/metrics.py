@@ -61,7 +61,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "cost/update_seconds": ("s", "wall time of the whole update"),
     "cost/peak_memory_mb": ("MB", "peak memory of the process (of the device on CUDA)"),
 }
-for _phase in ("rollout", "analyzer", "teacher", "reference", "student", "diagnostics", "store"):
+for _phase in ("rollout", "analyzer", "old", "teacher", "reference", "student", "diagnostics", "store"):
     METRICS[f"cost/{_phase}_seconds"] = ("s", f"wall time of the {_phase} phase")
     METRICS[f"cost/{_phase}_tokens"] = ("tokens", f"tokens computed in the {_phase} phase")
     METRICS[f"cost/{_phase}_flops"] = ("FLOP", f"estimate for the {_phase} phase: 2 or 6 per parameter and token")

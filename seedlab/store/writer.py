@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from seedlab.config.names import flatten
-from seedlab.config.presets import to_json
+from seedlab.config.presets import from_json, to_json
 from seedlab.config.schema import Config
 from seedlab.store.errors import RunError
 from seedlab.store.files import (
@@ -208,7 +208,8 @@ def stored_config_text(path: Path) -> str:
 
 
 def _refuse_other_config(stored: Path, text: str) -> None:
-    old = flatten(read_json(stored))
+    # Read as a configuration, so that a run from before a key existed has that key's default.
+    old = flatten(json.loads(to_json(from_json(stored.read_text(encoding="utf-8"), str(stored)))))
     new = flatten(json.loads(text))
     differing = [f"{key}: {old.get(key)!r} there, {new.get(key)!r} here" for key in {**old, **new} if old.get(key, math.nan) != new.get(key, math.nan)]
     if differing:

@@ -14,7 +14,7 @@ from seedlab.objective.advantages import AdvantageResult, group_advantages
 from seedlab.objective.losses import opd_where_mask
 from seedlab.rows.build import TokenRow, attach_teacher, build_rows
 from seedlab.train.session import Session
-from seedlab.train.update import PreparedBatch
+from seedlab.train.tokens import PreparedBatch
 
 
 def advantages_of(trajectories: Sequence[Trajectory], cfg: Config) -> AdvantageResult:
@@ -71,7 +71,7 @@ def prepare_batch(
 
 
 def give_teacher(session: Session, row: TokenRow, trajectory: Trajectory, skill: Skill | None) -> str:
-    """Attach the row's teacher; returns why it has none, or an empty text.  Of the session it uses `cfg`, `prompts` and `policy`."""
+    """Attach the row's teacher; returns why it has none, or an empty text.  Of the session it uses `cfg`, `prompts` and `chat`."""
     if skill is None:
         return "no usable skill"
     limit = session.cfg.model.context
@@ -79,7 +79,7 @@ def give_teacher(session: Session, row: TokenRow, trajectory: Trajectory, skill:
     def with_skill(step: int) -> list[int]:
         history = history_of(trajectory, step)
         messages = session.prompts.messages(history, skill=skill.text, kept_from=trajectory.steps[step].kept_from)
-        return session.policy.chat.render(messages)
+        return session.chat.render(messages)
 
     return "" if attach_teacher(row, with_skill, limit) else row.no_teacher
 

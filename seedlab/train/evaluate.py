@@ -67,12 +67,12 @@ def refuse_leaks(session: Session, trajectories: list[Trajectory], skills: tuple
         if trajectory.prompt_skill:
             raise SkillLeak(f"{trajectory.id} was played with a skill in its prompt")
         for number, step in enumerate(trajectory.steps) if texts else ():
-            prompt = _one_line(session.policy.tokenizer.decode(step.prompt_ids))
+            prompt = _one_line(session.tokenizer.decode(step.prompt_ids))
             found = {text for text in texts if text in prompt}
             if not found:
                 continue
             turns = session.prompts.messages(history_of(trajectory, number), kept_from=step.kept_from)
-            own = _one_line(session.policy.tokenizer.decode(session.policy.chat.render(turns)))
+            own = _one_line(session.tokenizer.decode(session.chat.render(turns)))
             for text in sorted(found):
                 if prompt.count(text) > own.count(text):
                     raise SkillLeak(f"{trajectory.id}: the prompt of step {number} contains the skill {text!r}")
@@ -95,8 +95,14 @@ def episode_frame(trajectories: list[Trajectory], panel: str) -> pd.DataFrame:
 
 def summarise(frame: pd.DataFrame) -> dict:
     """Macro (mean over task types) and micro (mean over episodes) success, always both; failures of the
-    infrastructure are counted and left out of both."""
+    infrastructure are counted and left out of both.  Raises UserError where every episode failed that way."""
     played = frame[frame["infra_failure"] == ""]
+    if played.empty:
+        first = frame.iloc[0]
+        raise UserError(
+            f"panel {first['panel']!r}: none of its {len(frame)} episodes could be played, so it has no success rate; "
+            f"the first failed with: {first['infra_failure']} (task {first['task']}). Mend the environment, then evaluate or resume again"
+        )
     by_type = {kind: (int(part["success"].sum()), len(part)) for kind, part in played.groupby("task_type", sort=True)}
     macro, micro = macro_micro(by_type)
     return {

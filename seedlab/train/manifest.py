@@ -23,6 +23,7 @@ def environment_manifest() -> dict:
         "seedlab": seedlab.__version__,
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES if _version(name)},
+        "distributions": installed_distributions(),
         "code": code_state(Path(seedlab.__file__).parent),
         "hardware": {
             "machine": platform.machine(), "system": platform.system(), "cpu": _cpu_name(), "cores": os.cpu_count(),
@@ -30,6 +31,12 @@ def environment_manifest() -> dict:
             "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         },
     }
+
+
+def installed_distributions() -> dict[str, str]:
+    """Every installed package with its version; `seedlab rebuild` makes the environment again from it."""
+    found = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}
+    return dict(sorted((name, version) for name, version in found.items() if name))
 
 
 def _version(name: str) -> str | None:

@@ -7,6 +7,7 @@ not done again.
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Callable
 
@@ -15,17 +16,17 @@ import torch
 from seedlab.config.presets import config_hash, from_json
 from seedlab.config.schema import Config
 from seedlab.jobs.signals import StopFlag, stop_on_signals
-from seedlab.policy.load import model_hash, tokenizer_hash
 from seedlab.store import RunError, RunWriter
 from seedlab.store.reader import Run
 from seedlab.store.results import append_result, result_row
 from seedlab.store.writer import stored_config_text
 from seedlab.train.evaluate import evaluate
+from seedlab.train.loop import Interrupted, UpdateLoop
 from seedlab.train.manifest import environment_manifest
 from seedlab.train.session import Progress
 from seedlab.train.stage1 import initial_policy_path, run_stage1
 from seedlab.train.stage1_records import keep_records
-from seedlab.train.stage2 import Interrupted, Stage2
+from seedlab.train.stage2 import Stage2
 
 
 def train(
@@ -36,8 +37,10 @@ def train(
     Raises RunError where the folder holds another run.  Ctrl-C or SIGTERM stops at the next update with a checkpoint
     (Interrupted); `results` names a file to which the finished run's row is appended.
     """
-    if cfg.engine != "local":
-        raise RunError(f"engine={cfg.engine} is not built yet; this installation runs engine=local")
+    if cfg.engine == "verl":
+        from seedlab.engines.verl import require
+
+        require()  # before a folder is made
     path = Path(out)
     writer = RunWriter.create(path, cfg, resume=resume)
     torch.set_num_threads(cfg.threads)
@@ -70,7 +73,22 @@ def resume(out: str | Path, *, progress: Progress | None = None, results: Path |
 def _phases(cfg: Config, path: Path, writer: RunWriter, report: Progress, stop: StopFlag, results: Path | None) -> None:
     initial = _initial(cfg, path, writer, report)
     _check(stop)
-    stage2 = Stage2(cfg, path, writer, initial, report)
+    with _engine(cfg, path, writer, initial, report) as stage2:
+        _train_and_evaluate(cfg, path, writer, stage2, initial, report, stop)
+    if results is not None:
+        append_result(results, result_row(Run(path)))
+
+
+def _engine(cfg: Config, path: Path, writer: RunWriter, initial: str, report: Progress) -> AbstractContextManager[UpdateLoop]:
+    """Stage 2 on the engine of the configuration; what it started ends with the block."""
+    if cfg.engine == "verl":
+        from seedlab.engines.verl.loop import started
+
+        return started(cfg, path, writer, initial, report)
+    return nullcontext(Stage2(cfg, path, writer, initial, report))
+
+
+def _train_and_evaluate(cfg, path: Path, writer: RunWriter, stage2: UpdateLoop, initial: str, report: Progress, stop: StopFlag) -> None:
     moved = writer.discard_from(stage2.next_update)
     if moved:
         writer.event("resumed", update=stage2.next_update, discarded_rows=moved)
@@ -78,8 +96,6 @@ def _phases(cfg: Config, path: Path, writer: RunWriter, report: Progress, stop: 
     stage2.train(lambda: stop.requested)
     _check(stop)
     _evaluate(cfg, path, writer, stage2, report)
-    if results is not None:
-        append_result(results, result_row(Run(path)))
 
 
 def _check(stop: StopFlag) -> None:
@@ -99,32 +115,29 @@ def _initial(cfg: Config, path: Path, writer: RunWriter, report: Progress) -> st
     return str(folder)
 
 
-def _write_manifest(cfg: Config, path: Path, writer: RunWriter, stage2: Stage2, initial: str) -> None:
+def _write_manifest(cfg: Config, path: Path, writer: RunWriter, stage2: UpdateLoop, initial: str) -> None:
     if (path / "manifest.json").exists():
         return
-    session, policy = stage2.session, stage2.policy
+    session = stage2.session
     writer.manifest(
         environment_manifest()
         | {
             "preset": cfg.preset, "method": cfg.method, "seed": cfg.seed, "config_hash": config_hash(cfg),
             "initial": Path(initial).name if cfg.model.path == "tiny" else initial,
-            "model": {
-                "class": type(policy.model).__name__, "parameters": policy.parameters, "hash": model_hash(policy.model),
-                "tokenizer_hash": tokenizer_hash(policy.tokenizer), "chat_template_hash": policy.chat.template_hash,
-            },
+            "model": stage2.identity(),
             "panels": {n: {"hash": p.hash, "tasks": len(p.task_ids)} for n, p in session.panels.items()},
             "panel_tasks": {n: list(p.task_ids) for n, p in session.panels.items()},
         }
     )
 
 
-def _evaluate(cfg: Config, path: Path, writer: RunWriter, stage2: Stage2, report: Progress) -> None:
+def _evaluate(cfg: Config, path: Path, writer: RunWriter, stage2: UpdateLoop, report: Progress) -> None:
     """Each panel once, at the last update; there is no choice of checkpoint by evaluation."""
     update = cfg.stage2.updates
     if not cfg.evaluation.panels or (path / "eval" / f"{update:06d}" / "DONE").exists():
         return
     report("evaluation", 0, len(cfg.evaluation.panels), "panels")
-    stage2.policy.model.eval()
+    stage2.before_evaluation()
     result = evaluate(stage2.session, update=update, skills=tuple(stage2.skill_texts))
     writer.evaluation(update, result.episodes, result.summary)
 

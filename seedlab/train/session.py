@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Callable
 
 import torch
@@ -17,6 +18,7 @@ from seedlab.episodes.prompts import make_prompt_format
 from seedlab.episodes.records import Trajectory
 from seedlab.policy.load import Policy
 from seedlab.policy.local import LocalGenerator
+from seedlab.policy.protocol import Generator
 
 Progress = Callable[[str, int, int, str], None]
 
@@ -38,20 +40,42 @@ class Session:
     cfg: Config
     policy: Policy
     progress: Progress = silent
+    sampler: str = "local"  # `vllm` where the weights are those of a folder: Stage 1 and evaluation
     family: object = field(init=False)
     prompts: object = field(init=False)
-    generator: LocalGenerator = field(init=False)
+    generator: Generator = field(init=False)
     panels: dict[str, Panel] = field(init=False)
 
     def __post_init__(self):
         self.family = make_family(self.cfg.env)
         self.prompts = make_prompt_format(self.cfg.env)
         self.panels = self.family.panels()
-        self.generator = make_generator(self.policy, self.cfg)
+        self.generator = self._vllm() if self.sampler == "vllm" else make_generator(self.policy, self.cfg)
 
-    def weights_changed(self) -> None:
+    @property
+    def chat(self):
+        return self.policy.chat
+
+    @property
+    def tokenizer(self):
+        return self.policy.tokenizer
+
+    @property
+    def parameters(self) -> int:
+        return self.policy.parameters
+
+    def compute(self):
+        """Context in which the policy's forward passes run in this process."""
+        return self.policy.compute()
+
+    def _vllm(self) -> Generator:
+        from seedlab.engines.vllm_generator import VllmGenerator, settings_of
+
+        return VllmGenerator(settings_of(self.cfg, self.policy.source))
+
+    def weights_changed(self, saved: Path | None = None) -> None:
         """Must follow every change of the weights: cached keys and values belong to the old ones."""
-        self.generator.weights_version += 1
+        self.generator.weights_changed(saved)
 
     def play(
         self, episodes: list[Episode], *, phase: str, update: int, seed: int, temperature: float, at_once: int | None = None,
@@ -65,10 +89,8 @@ class Session:
             done += 1
             self.progress(LABELS.get(phase, phase.strip("-")), done, len(episodes), "episodes")
 
-        settings = PlaySettings(
-            phase=phase, seed=seed, update=update, temperature=temperature,
-            max_response_tokens=self.cfg.rollout.max_response_tokens, max_prompt_tokens=self.cfg.rollout.max_prompt_tokens,
-            track_progress=track_progress,
+        settings = play_settings(
+            self.cfg, phase=phase, update=update, seed=seed, temperature=temperature, track_progress=track_progress
         )
         with self.policy.compute():
             return play(
@@ -81,10 +103,20 @@ class Session:
             self.generator.release(trajectory.id)
 
 
+def play_settings(
+    cfg: Config, *, phase: str, update: int, seed: int, temperature: float, track_progress: bool = False
+) -> PlaySettings:
+    return PlaySettings(
+        phase=phase, seed=seed, update=update, temperature=temperature, max_response_tokens=cfg.rollout.max_response_tokens,
+        max_prompt_tokens=cfg.rollout.max_prompt_tokens, track_progress=track_progress,
+    )
+
+
 def make_generator(policy: Policy, cfg: Config) -> LocalGenerator:
     """A local generator; the turn cache is worth its memory only where prompts extend one another."""
     return LocalGenerator(
-        policy.model, context=cfg.model.context, reuse_cache=cfg.env.layout == "conversation", pad_id=policy.pad_id
+        policy.model, context=cfg.model.context, reuse_cache=cfg.env.layout == "conversation",
+        max_cache_tokens=cfg.cluster.max_cache_tokens, pad_id=policy.pad_id,
     )
 
 

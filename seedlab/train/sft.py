@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Callable, Sequence
+from typing import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
 
-from seedlab.policy.score import ScoreRow, forward_rows, plan_micro_batches
+from seedlab.policy.score import ScoreRow, forward_rows, pack_rows, plan_micro_batches
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class SftSettings:
     betas: tuple[float, float]
     grad_clip: float
     micro_batch_tokens: int
+    pack_tokens: int = 0  # tokens of a line that several documents share; 0 gives each its own
 
 
 def learning_rate_at(step: int, total: int, settings: SftSettings) -> float:
@@ -60,22 +62,106 @@ def batches_by_count(count: int, size: int, epochs: int, seed: int) -> list[list
     return out
 
 
-def batches_by_tokens(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Batches in document order, each of about `budget` tokens."""
+def batches_by_tokens(lengths: Sequence[int], budget: int, *, window: int = 1, seed: int = 0) -> list[list[int]]:
+    """Batches of about `budget` tokens, in document order.
+
+    With a `window` above 1, so many successive documents are batched by rising length (rows of one batch are then
+    padded little) and the window's batches are shuffled, so that training does not swing between short and long.
+    """
+    if window == 1:
+        return _fill(range(len(lengths)), lengths, budget)
+    rng = np.random.default_rng([seed, 3])
+    out: list[list[int]] = []
+    for start in range(0, len(lengths), window):
+        part = sorted(range(start, min(start + window, len(lengths))), key=lambda i: lengths[i])
+        batches = _fill(part, lengths, budget)
+        out += [batches[i] for i in rng.permutation(len(batches)).tolist()]
+    return out
+
+
+def _fill(order: Iterable[int], lengths: Sequence[int], budget: int) -> list[list[int]]:
     out: list[list[int]] = [[]]
     filled = 0
-    for index, length in enumerate(lengths):
-        if out[-1] and filled + length > budget:
+    for index in order:
+        if out[-1] and filled + lengths[index] > budget:
             out.append([])
             filled = 0
         out[-1].append(index)
-        filled += length
+        filled += lengths[index]
     return out
 
 
 def make_optimizer(model, *, learning_rate: float, weight_decay: float, betas) -> torch.optim.AdamW:
     parameters = [p for p in model.parameters() if p.requires_grad]
     return torch.optim.AdamW(parameters, lr=learning_rate, betas=tuple(betas), weight_decay=weight_decay, foreach=True)
+
+
+Parts = list[list[list[int]]]  # forward passes -> lines -> documents
+
+
+def plan_parts(lengths: Sequence[int], settings: SftSettings) -> Parts:
+    """Forward passes over lines of documents: a line holds one document, or several where `pack_tokens` allows it."""
+    packs = pack_rows(lengths, settings.pack_tokens) if settings.pack_tokens else [[i] for i in range(len(lengths))]
+    totals = [sum(lengths[i] for i in line) for line in packs]
+    return [[packs[line] for line in part] for part in plan_micro_batches(totals, settings.micro_batch_tokens)]
+
+
+class DocumentLoss(torch.nn.Module):
+    """A language model whose forward pass is the loss of some documents; what an engine wraps and differentiates.
+
+    `compute` makes the context of one forward pass (bf16 autocast where a policy is configured so).
+    """
+
+    def __init__(self, model, pad_id: int, compute: Callable = nullcontext):
+        super().__init__()
+        self.model, self.pad_id, self.compute = model, pad_id, compute
+
+    def forward(self, documents: Sequence[Document], lines: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Sum of weight x negative log-likelihood over the targets of the documents that `lines` name, in nats."""
+        order = [i for line in lines for i in line]
+        place = {i: k for k, i in enumerate(order)}
+        docs = [documents[i] for i in order]
+        # One context per pass: autocast keeps its copies of the weights until it is left, also over an optimizer step.
+        with self.compute():
+            logp, _ = forward_rows(
+                self.model, [d.scored for d in docs], want_entropy=False, pad_id=self.pad_id,
+                packs=[[place[i] for i in line] for line in lines],
+            )
+        return -(torch.tensor([w for d in docs for w in d.target_weights], device=logp.device) * logp).sum()
+
+
+class Stepper:
+    """How one process turns losses into optimizer steps; DeepSpeed's counterpart has the same methods."""
+
+    def __init__(self, model, settings: SftSettings, *, pad_id: int, compute: Callable = nullcontext):
+        self.loss, self.settings = DocumentLoss(model, pad_id, compute), settings
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = make_optimizer(
+            model, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay, betas=settings.betas
+        )
+
+    def share(self, lengths: Sequence[int]) -> Parts:
+        """This process's forward passes of a batch."""
+        return plan_parts(lengths, self.settings)
+
+    def begin(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def backward(self, loss: torch.Tensor, *, last: bool) -> None:
+        loss.backward()
+
+    def step(self) -> None:
+        torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.grad_clip)
+        self.optimizer.step()
+
+    def total(self, value: float) -> float:
+        """The sum of `value` over all processes."""
+        return value
+
+    def step_done(self, step: int, losses: list[float]) -> None:
+        """Called after each optimizer step with the number of steps done and all losses so far."""
 
 
 def train_documents(
@@ -86,49 +172,42 @@ def train_documents(
     *,
     pad_id: int,
     on_step: Callable[[int, int, float], None] = lambda step, total, loss: None,
+    stepper: Stepper | None = None,
+    before: Sequence[float] = (),
 ) -> list[float]:
     """Minimise the weighted mean negative log-likelihood of each batch; returns the loss of each step.
 
-    The denominator is the batch's whole weight, so splitting a batch into micro-batches changes no gradient.  Raises
-    ValueError where no document has a target.
+    The denominator is the batch's whole weight, so neither micro-batches nor packing nor the number of processes changes
+    a gradient.  `before` are the losses of steps already done, which are passed over.  Raises ValueError where no
+    document has a target.
     """
     if not any(d.scored.positions for d in documents):
         raise ValueError("no document has a token to learn from; check the length limit and the loss weights")
-    optimizer = make_optimizer(
-        model, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay, betas=settings.betas
-    )
-    losses = []
-    for step, batch in enumerate(batches):
-        chosen = [documents[i] for i in batch if documents[i].scored.positions]
+    stepper = stepper or Stepper(model, settings, pad_id=pad_id)
+    losses = list(before)
+    for step in range(len(losses), len(batches)):
+        chosen = [documents[i] for i in batches[step] if documents[i].scored.positions]
         total_weight = sum(sum(d.target_weights) for d in chosen)
-        rate = learning_rate_at(step, len(batches), settings)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.zero_grad(set_to_none=True)
+        stepper.begin(learning_rate_at(step, len(batches), settings))
         loss_sum = 0.0
-        for part in plan_micro_batches([len(d.ids) for d in chosen], settings.micro_batch_tokens):
-            docs = [chosen[i] for i in part]
-            logp, _ = forward_rows(model, [d.scored for d in docs], want_entropy=False, pad_id=pad_id)
-            weights = torch.tensor([w for d in docs for w in d.target_weights], device=logp.device)
-            loss = -(weights * logp).sum() / total_weight
-            loss.backward()
+        parts = stepper.share([len(d.ids) for d in chosen])
+        for number, lines in enumerate(parts):
+            loss = stepper.loss(chosen, lines) / total_weight
+            stepper.backward(loss, last=number == len(parts) - 1)
             loss_sum += float(loss.detach())
-        torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], settings.grad_clip)
-        optimizer.step()
-        losses.append(loss_sum)
-        on_step(step + 1, len(batches), loss_sum)
+        stepper.step()
+        losses.append(stepper.total(loss_sum))
+        stepper.step_done(step + 1, losses)
+        on_step(step + 1, len(batches), losses[-1])
     return losses
 
 
 @torch.no_grad()
 def mean_loss(model, documents: Sequence[Document], *, micro_batch_tokens: int, pad_id: int) -> float:
     """Weighted mean negative log-likelihood in nats per token; NaN where there is no target."""
-    total, weight = 0.0, 0.0
     chosen = [d for d in documents if d.scored.positions]
-    for part in plan_micro_batches([len(d.ids) for d in chosen], micro_batch_tokens):
-        docs = [chosen[i] for i in part]
-        logp, _ = forward_rows(model, [d.scored for d in docs], want_entropy=False, pad_id=pad_id)
-        weights = torch.tensor([w for d in docs for w in d.target_weights], device=logp.device)
-        total += float(-(weights * logp).sum())
-        weight += float(weights.sum())
+    loss = DocumentLoss(model, pad_id)
+    parts = plan_micro_batches([len(d.ids) for d in chosen], micro_batch_tokens)
+    total = sum(float(loss(chosen, [[i] for i in part])) for part in parts)
+    weight = sum(sum(d.target_weights) for d in chosen)
     return total / weight if weight else float("nan")

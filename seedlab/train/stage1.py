@@ -23,11 +23,12 @@ from seedlab.episodes.records import Skill, Step, Trajectory
 from seedlab.errors import UserError
 from seedlab.policy.load import Policy, load_policy
 from seedlab.skills import OwnAnalyzer, ScriptedAnalyzer, analyzer_prompt, completion_text, count_reasons, write_skills
-from seedlab.train.base import base_key, build_tiny_base, demonstration_documents
+from seedlab.train.base import base_key, build_tiny_base, demonstration_documents, task_settings, tiny_settings
 from seedlab.train.cached import build_once, cache_root, content_key
 from seedlab.train.evaluate import summarise, episode_frame
 from seedlab.train.session import Progress, Session, silent
-from seedlab.train.sft import Document, SftSettings, batches_by_count, mean_loss, train_documents
+from seedlab.train.fit import fit, forget_work
+from seedlab.train.sft import Document, mean_loss
 
 ROLLOUTS_AT_ONCE = 192  # episodes per batch of Stage 1's rollouts; floating point aside it changes nothing
 FILES = ("trajectories.jsonl.gz", "labels.jsonl", "sft_rows.jsonl", "stage1.json")
@@ -44,7 +45,7 @@ def _base_identity(cfg: Config) -> str:
 
 def rollouts_key(cfg: Config) -> str:
     return content_key(
-        "stage1-rollouts", base=_base_identity(cfg), env=cfg.env.model_dump(exclude={"panel_limits", "train_fraction"}),
+        "stage1-rollouts", base=_base_identity(cfg), env=task_settings(cfg),
         rollout=cfg.rollout.model_dump(), tasks=cfg.stage1.tasks, per_task=cfg.stage1.rollouts_per_task,
         temperature=cfg.stage1.rollout_temperature, seed=cfg.stage1.seed, model=cfg.model.model_dump(), threads=cfg.threads,
     )
@@ -56,7 +57,16 @@ def labels_key(cfg: Config) -> str:
 
 
 def sft_key(cfg: Config) -> str:
-    return content_key("stage1-sft", labels=labels_key(cfg), stage1=cfg.stage1.model_dump(exclude={"enabled"}), tiny=cfg.tiny.model_dump())
+    # DeepSpeed trains bf16 weights with float32 masters; this process computes in bf16 over float32 weights.
+    bf16_weights = {"bf16_weights": True} if cfg.cluster.sft_zero_stage and cfg.model.dtype == "bfloat16" else {}
+    return content_key(
+        "stage1-sft", labels=labels_key(cfg), stage1=cfg.stage1.model_dump(exclude={"enabled"}), tiny=tiny_settings(cfg), **bf16_weights
+    )
+
+
+def deepspeed_work(cfg: Config) -> Path:
+    """Where a training with DeepSpeed keeps its checkpoints until it is done: a killed one goes on from there."""
+    return cache_root() / f"{sft_key(cfg)}.deepspeed"
 
 
 def run_stage1(cfg: Config, progress: Progress = silent) -> Path:
@@ -71,7 +81,7 @@ def run_stage1(cfg: Config, progress: Progress = silent) -> Path:
 
 def collect(cfg: Config, folder: Path, progress: Progress = silent) -> None:
     """K0 rollouts of the unmodified base policy on each of the M tasks of the `stage1` panel."""
-    session = Session(cfg, load_policy(initial_policy_path(cfg, progress), cfg.model), progress)
+    session = Session(cfg, load_policy(initial_policy_path(cfg, progress), cfg.model), progress, sampler=cfg.cluster.generator)
     tasks = session.panels["stage1"].task_ids
     if len(tasks) < cfg.stage1.tasks:
         raise UserError(
@@ -87,6 +97,7 @@ def collect(cfg: Config, folder: Path, progress: Progress = silent) -> None:
         session.forget(part)
         trajectories += part
         progress("stage 1: rollouts", len(trajectories), len(episodes), f"{sum(t.success for t in trajectories)} successes")
+    session.generator.close()
     write_trajectories(folder / "trajectories.jsonl.gz", trajectories)
 
 
@@ -206,7 +217,9 @@ def held_out(trajectory_id: str, share: float) -> bool:
 
 def fine_tune(cfg: Config, rollouts: Path, labels: Path, folder: Path, progress: Progress = silent) -> None:
     """theta_sft from the accepted labels; held-out loss, own skills and acting ability before and after."""
-    session = Session(cfg, load_policy(initial_policy_path(cfg), cfg.model, trainable=True), progress)
+    session = Session(
+        cfg, load_policy(initial_policy_path(cfg), cfg.model, trainable=True), progress, sampler=cfg.cluster.generator
+    )
     policy = session.policy
     trajectories = read_trajectories(rollouts / "trajectories.jsonl.gz")
     skills = read_skills(labels / "labels.jsonl")
@@ -227,21 +240,13 @@ def fine_tune(cfg: Config, rollouts: Path, labels: Path, folder: Path, progress:
     probe = [t for t in trajectories if any(t.id == d.id for d in kept_out)][:96]
 
     before = measure(session, probe, kept_out, "before")
-    settings = SftSettings(
-        cfg.stage1.learning_rate, cfg.stage1.min_learning_rate_ratio, cfg.stage1.warmup_ratio, cfg.stage1.weight_decay,
-        cfg.stage1.betas, cfg.stage1.grad_clip, cfg.stage2.micro_batch_tokens,
-    )
-    pool = training + replay
-    batches = batches_by_count(len(pool), cfg.stage1.batch_size, cfg.stage1.epochs, cfg.stage1.seed)
-    policy.model.train()
-    losses = train_documents(
-        policy.model, pool, batches, settings, pad_id=policy.pad_id,
-        on_step=lambda step, total, loss: progress("stage 1: SFT", step, total, f"loss {loss:.3f}"),
-    )
-    policy.model.eval()
-    session.weights_changed()
-    after = measure(session, probe, kept_out, "after")
+    session.generator.close()  # its memory belongs to the training now
+    losses = fit(cfg, policy, training + replay, progress, source=initial_policy_path(cfg), work=deepspeed_work(cfg))
     policy.save(folder)
+    session.weights_changed(folder)
+    after = measure(session, probe, kept_out, "after")
+    session.generator.close()
+    forget_work(deepspeed_work(cfg))
     _write_record(cfg, folder, rollouts, labels, trajectories, skills, training, kept_out, dropped, replay, losses, before, after)
 
 

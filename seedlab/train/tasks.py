@@ -6,6 +6,7 @@ import numpy as np
 
 from seedlab.envs.protocol import Panel
 from seedlab.episodes.play import Episode
+from seedlab.errors import UserError
 
 
 def tasks_of_update(panel: Panel, *, seed: int, update: int, tasks_per_update: int) -> list[str]:
@@ -15,7 +16,7 @@ def tasks_of_update(panel: Panel, *, seed: int, update: int, tasks_per_update: i
     """
     size = len(panel.task_ids)
     if tasks_per_update > size:
-        raise ValueError(
+        raise UserError(
             f"panel {panel.name!r} has {size} tasks, fewer than stage2.tasks_per_update={tasks_per_update}; "
             "enlarge env.panel_sizes or lower stage2.tasks_per_update"
         )

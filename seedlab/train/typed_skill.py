@@ -34,6 +34,11 @@ class Snapshot:
     prompts: PromptFormat
     name: str
 
+    @property
+    def chat(self):
+        """The template that renders its prompts."""
+        return self.policy.chat
+
 
 @dataclass(frozen=True)
 class TypedSkill:

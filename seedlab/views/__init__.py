@@ -1,11 +1,14 @@
-"""What a run looks like: figures, the report, the live watch and the token inspector.
+"""What a run looks like: figures, the report, the live watch, cards of many runs, and the token inspector.
 
 The names below load on first use only, so that importing the room costs nothing.
 """
 
 from importlib import import_module
 
-_HOMES = {"watch": "watching", "WatchView": "watching", "inspect_tokens": "inspector", "TokenInspector": "inspector", "write_report": "report"}
+_HOMES = {
+    "watch": "watching", "WatchView": "watching", "inspect_tokens": "inspector", "TokenInspector": "inspector", "run_cards": "cards",
+    "write_report": "report",
+}  # fmt: skip
 
 __all__ = sorted(_HOMES)
 

@@ -40,11 +40,13 @@ class TokenInspector:
     """What is looked at (`run`, `update`, `trajectory`, `stories`) and how it shows itself.
 
     `select`, `compare` and `score_skill` change it; `widget()` is the live view, `to_html()` a page that stands alone.
+    `focused` is the row of the token that was last clicked in the live view, or None.
     """
 
     def __init__(self, run: Run, *, update=None, trajectory=None, compare=None, checkpoint=None):
         self.run, self.checkpoint = run, None if checkpoint is None else str(checkpoint)
         self.quantity = "gate"
+        self.focused: pd.Series | None = None  # the row of the token that was last clicked or reached with the keyboard
         self.remark = ""
         self._snapshot = None
         self.updates = token_updates(run)
@@ -74,7 +76,7 @@ class TokenInspector:
         self.played = self.run.trajectories(update)
         chosen = trajectory or self._choose(update)
         story = load_story(self.run, update, chosen)
-        self.update, self.trajectory, self.stories, self.split, self.remark = update, chosen, [story], None, ""
+        self.update, self.trajectory, self.stories, self.split, self.remark, self.focused = update, chosen, [story], None, "", None
 
     def _choose(self, update: int) -> str:
         found = choose_trajectory(self.run.tokens(update=update), self.run.skills(update))

@@ -58,8 +58,13 @@ class _Controls:
         self.beside.observe(lambda change: self._act(self._choose_beside), "value")
         self.other_run.observe(lambda change: self._act(self._choose_run), "value")
         self.map.observe(lambda change: setattr(self.inspector, "quantity", change["new"]), "quantity")
+        self.map.observe(self._remember, "focused")
         self.score.on_click(lambda _: self._act(self._score_typed))
         self.own.on_click(lambda _: setattr(self.skill, "value", self._own_skill()))
+
+    def _remember(self, change: dict) -> None:
+        at = change["new"]
+        self.inspector.focused = self.inspector.stories[at["pane"]].tokens.iloc[at["index"]] if at else None
 
     def _act(self, action: Callable[[], None]) -> None:
         """Do it, show it, and say in words what went wrong; what a control sets in another one is not acted on again."""
@@ -70,6 +75,7 @@ class _Controls:
         try:
             action()
             self._fill()
+            self.said.value = ""
         except UserError as error:
             self.said.value = f'<span style="color:#a33a00">✕ {escape(error)}</span>'
         finally:
@@ -152,6 +158,7 @@ class _Controls:
         self.inspector.compare(Path(given) if given else None)
 
     def _score_typed(self) -> None:
+        self.said.value = "loading the weights and scoring …"
         self.inspector.score_skill(self.skill.value, self.snapshot.value)
 
 

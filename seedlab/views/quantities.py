@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
 DELTA_LIMIT = 2.0  # nats; the colour saturates there, the values themselves are shown in numbers
@@ -13,9 +12,6 @@ BLUE, ORANGE, WHITE = (0, 114, 178), (213, 94, 0), (255, 255, 255)
 # On dark paper the paper itself is the neutral end, and the strong ends are brighter.
 DARK_BLUE, DARK_ORANGE, DARK_PAPER = (74, 168, 224), (240, 132, 52), (32, 38, 47)
 _STRENGTH = 0.85
-
-# Characters that a reader cannot see, or that turn the order of the text round.
-_INVISIBLE = re.compile("[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]")
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ def shade(share: float, *, dark: bool = False) -> str:
 def ink(background: str) -> str:
     """Black or white, whichever contrasts more with `background` (#rrggbb)."""
     light = luminance(background)
-    return "#10151c" if (light + 0.05) / (luminance("#10151c") + 0.05) > 1.05 / (light + 0.05) else "#ffffff"
+    return "#000000" if (light + 0.05) / 0.05 > 1.05 / (light + 0.05) else "#ffffff"
 
 
 def luminance(colour: str) -> float:
@@ -101,11 +97,6 @@ def palettes() -> dict[str, dict[str, list[list[str]]]]:
         return [[s, ink(s)] for s in shades]
 
     return {name: {"sequential": one(0.0, dark), "diverging": one(-1.0, dark)} for name, dark in (("light", False), ("dark", True))}
-
-
-def visible(text: str) -> str:
-    """`text` with marks in place of characters that cannot be seen or that turn the order of the text round."""
-    return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
 
 def _mix(a: tuple[int, int, int], b: tuple[int, int, int], share: float) -> str:

@@ -15,7 +15,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 30  # margins of the drawing area
 
 @dataclass(frozen=True)
 class Series:
-    """`values` [n] over `updates` [n]; NaN leaves a gap.  `spread` [n] is a band of that half width, where given."""
+    """`values` [n] over `updates` [n]; NaN leaves a gap, unless the series is `sparse`, measured every few updates.
+    `spread` [n] is a band of that half width, where given."""
 
     name: str
     updates: Sequence[float]
@@ -23,6 +24,7 @@ class Series:
     colour: str
     dash: str = ""
     spread: Sequence[float] | None = None
+    sparse: bool = False
 
     @property
     def points(self) -> list[tuple[float, float]]:
@@ -79,7 +81,8 @@ def draw(chart: Chart, *, ink: str = "currentColor") -> str:
     def at(x: float, y: float) -> tuple[float, float]:
         return _LEFT + (x - first) / (last - first) * inner_w, _TOP + (1 - (min(high, max(low, y)) - low) / (high - low)) * inner_h
 
-    grid = "".join(_y_tick(at(first, v)[1], v, chart.width) for v in ticks(low, high))
+    levels = ticks(low, high)
+    grid = "".join(_y_tick(at(first, v)[1], label, chart.width) for v, label in zip(levels, tick_labels(levels)))
     marks = "".join(f'<text x="{at(v, low)[0]:.1f}" y="{chart.height - 15}" text-anchor="middle">{v:g}</text>' for v in ticks(first, last) if v == int(v))
     lines = "".join(_series(s, at) for s in chart.series)
     return (
@@ -89,8 +92,16 @@ def draw(chart: Chart, *, ink: str = "currentColor") -> str:
     )
 
 
-def _y_tick(y: float, value: float, width: int) -> str:
-    label = short(value)
+def tick_labels(levels: Sequence[float]) -> list[str]:
+    """Just enough decimals that no two labels are the same."""
+    for decimals in range(7):
+        labels = [f"{v:.{decimals}f}".replace("-", "−") for v in levels]
+        if len(set(labels)) == len(labels) and all(abs(float(f"{v:.{decimals}f}") - v) <= 1e-6 + 1e-3 * abs(v) for v in levels):
+            return labels
+    return [short(v) for v in levels]
+
+
+def _y_tick(y: float, label: str, width: int) -> str:
     return (
         f'<line x1="{_LEFT}" x2="{width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#8a94a3" stroke-opacity=".3"/>'
         f'<text x="{_LEFT - 5}" y="{y + 3.5:.1f}" text-anchor="end">{label}</text>'
@@ -102,7 +113,7 @@ def _series(series: Series, at) -> str:
     for x, y in zip(series.updates, series.values):
         if math.isfinite(y):
             runs[-1].append(at(x, y))
-        elif runs[-1]:
+        elif runs[-1] and not series.sparse:
             runs.append([])
     dash = f' stroke-dasharray="{series.dash}"' if series.dash else ""
     parts = [_band(series, at)]

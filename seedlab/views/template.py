@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 # The browser itself then refuses every request, whatever the page holds.
@@ -45,9 +46,18 @@ input[name=heat]+label{margin:0 12px 0 4px}
 """
 
 
+# Characters that a reader cannot see, or that turn the order of the text round.
+_INVISIBLE = re.compile("[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]")
+
+
+def visible(text: str) -> str:
+    """`text` with marks in place of characters that cannot be seen or that turn the order of the text round."""
+    return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+
+
 def escape(text: object) -> str:
-    """Safe inside an element and inside a quoted attribute."""
-    return html.escape(str(text), quote=True)
+    """Safe inside an element and inside a quoted attribute, and `visible`."""
+    return html.escape(visible(str(text)), quote=True)
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from seedlab.views.quantities import NO_TEACHER, QUANTITIES, VALUES, Quantity, ink, visible
+from seedlab.views.quantities import NO_TEACHER, QUANTITIES, VALUES, Quantity
 from seedlab.views.template import Raw, escape, number
 
 HEAT_TOKENS = 4000  # a longer trajectory is cut, and the page says so
@@ -75,11 +75,11 @@ def _scale(q: Quantity) -> str:
 
 def _span(row: dict) -> str:
     values = "\n".join(f"{name} {number(row[column])}" for name, column in VALUES)
-    title = f"{visible(row['text'])!r}, id {row['token_id']}\n{values}\nminibatch {row['minibatch']}{', clipped' if row['clipped'] else ''}"
+    title = f"{row['text']!r}, id {row['token_id']}\n{values}\nminibatch {row['minibatch']}{', clipped' if row['clipped'] else ''}"
     colours = [q.colour(float(row[q.column])) for q in QUANTITIES]
     # `background` itself for readers that drop the page's style sheet; the sheet picks among the others.
     style = f"background:{colours[0]};" + ";".join(f"--{q.key}:{c}" for q, c in zip(QUANTITIES, colours))
-    return f'<span class="t" style="{style}" title="{escape(title)}">{escape(visible(row["text"]))}</span>'
+    return f'<span class="t" style="{style}" title="{escape(title)}">{escape(row["text"])}</span>'
 
 
 def _skill(skill: pd.Series | None) -> str:

@@ -9,7 +9,8 @@ import pandas as pd
 
 from seedlab.store.errors import RunError
 from seedlab.store.reader import Run
-from seedlab.views.quantities import VALUES, visible
+from seedlab.views.quantities import VALUES
+from seedlab.views.template import visible
 
 COLUMNS = tuple(column for _, column in VALUES)
 
@@ -44,7 +45,7 @@ class Story:
     @property
     def facts(self) -> list[str]:
         t = self.trajectory
-        facts = ["success" if t["success"] else "failure", f"return {t['return']:g}", f"advantage {t['advantage']:+.2f}", f"{len(self.turns)} steps"]
+        facts = ["success" if t["success"] else "failure", f"return {t['return']:g}", f"advantage {t['advantage']:+.2f}".replace("-", "−"), f"{len(self.turns)} steps"]
         facts += ["tied group"] if t["tied"] else []
         facts += ["cut at the limit"] if t["truncated"] else []
         return facts

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pandas as pd
 
 from seedlab.store.metrics import describe
-from seedlab.views.quantities import visible
 from seedlab.views.svg import Chart, Series, draw, short
 from seedlab.views.template import escape
 from seedlab.views.theme import SERIES_COLOURS, method_colour
@@ -17,8 +16,8 @@ from seedlab.views.watch_state import NOT_THERE, WatchState
 
 _BLUE, _ORANGE, _GREEN = SERIES_COLOURS[:3]
 _GREY = "#8a94a3"
-_SOFT = "opacity:.72;font-size:12.5px"
-_LINE = "1px solid rgba(138,148,163,.45)"
+SOFT = "opacity:.72;font-size:12.5px"
+LINE = "1px solid rgba(138,148,163,.45)"
 FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;font-size:14px;line-height:1.5"
 
 # Symbol, background and ink of each state: a word and a mark, never colour alone.
@@ -31,9 +30,6 @@ STATES = {
 
 def head(state: WatchState) -> str:
     """State, progress and time left."""
-    mark, background, ink = STATES[state.state]
-    word = "no run yet" if state.state == NOT_THERE else state.state
-    chip = f'<span style="background:{background};color:{ink};border-radius:12px;padding:2px 12px;font-weight:600">{mark} {word}</span>'
     times = [f"elapsed {duration(state.elapsed_s)}"] if state.elapsed_s is not None else []
     if state.eta_s is not None:
         times.append(f"about {duration(state.eta_s)} left")
@@ -42,16 +38,23 @@ def head(state: WatchState) -> str:
     times.append(f"read at {time.strftime('%H:%M:%S', time.localtime(state.time))}")
     title = f'<b style="font-size:16px">{escape(state.title or state.path.name)}</b>'
     lines = [
-        f'<div style="display:flex;flex-wrap:wrap;gap:6px 14px;align-items:center">{chip}{title}<span style="{_SOFT}">{escape(" · ".join(times))}</span></div>',
-        f'<div style="{_SOFT}">{escape(str(state.path))}</div>',
+        f'<div style="display:flex;flex-wrap:wrap;gap:6px 14px;align-items:center">{chip(state.state)}{title}<span style="{SOFT}">{escape(" · ".join(times))}</span></div>',
+        f'<div style="{SOFT}">{escape(str(state.path))}</div>',
     ]
     if state.planned:
-        lines.append(_bar("updates", state.updates_done, state.planned, _BLUE))
+        lines.append(bar("updates", state.updates_done, state.planned, _BLUE))
     if state.live and state.total:
-        lines.append(_bar(state.phase or "phase", state.done, state.total, _GREY, state.note))
-    lines += [f'<p style="margin:6px 0">{escape(visible(line))}</p>' for line in words(state)]
-    lines += [f'<p style="margin:6px 0;border-left:4px solid {_ORANGE};padding-left:10px">Not shown: {escape(visible(p))}</p>' for p in state.problems]
+        lines.append(bar(state.phase or "phase", state.done, state.total, _GREY, state.note))
+    lines += [f'<p style="margin:6px 0">{escape(line)}</p>' for line in words(state)]
+    lines += [f'<p style="margin:6px 0;border-left:4px solid {_ORANGE};padding-left:10px">Not shown: {escape(p)}</p>' for p in state.problems]
     return f'<div style="{FONT}">{"".join(lines)}</div>'
+
+
+def chip(name: str) -> str:
+    """A state as a mark, a word and a colour."""
+    mark, background, ink = STATES[name]
+    word = "no run yet" if name == NOT_THERE else name
+    return f'<span style="background:{background};color:{ink};border-radius:12px;padding:2px 12px;font-weight:600;white-space:nowrap">{mark} {word}</span>'
 
 
 def words(state: WatchState) -> list[str]:
@@ -86,11 +89,12 @@ def duration(seconds: float) -> str:
     return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
 
 
-def _bar(name: str, done: int, total: int, colour: str, note: str = "") -> str:
+def bar(name: str, done: int, total: int, colour: str, note: str = "") -> str:
+    """Progress in words and as a bar."""
     share = min(1.0, done / total)
     label = f"{name}: {done} of {total}" + (f" {note}" if note else "")
     return (
-        f'<div style="margin:6px 0"><div style="font-size:12.5px">{escape(visible(label))}</div>'
+        f'<div style="margin:6px 0"><div style="font-size:12.5px">{escape(label)}</div>'
         f'<div role="progressbar" aria-valuenow="{done}" aria-valuemax="{total}" style="height:8px;border-radius:4px;background:rgba(138,148,163,.25);max-width:660px">'
         f'<div style="height:8px;border-radius:4px;width:{100 * share:.1f}%;background:{colour}"></div></div></div>'
     )
@@ -102,12 +106,12 @@ def charts(state: WatchState) -> list[Chart]:
     if m.empty:
         return []
 
-    def line(name: str, metric: str, colour: str, dash: str = "", spread: str | None = None) -> Series | None:
+    def line(name: str, metric: str, colour: str, dash: str = "", spread: str | None = None, sparse: bool = False) -> Series | None:
         if metric not in m or pd.to_numeric(m[metric], errors="coerce").notna().sum() == 0:
             return None
         values = pd.to_numeric(m[metric], errors="coerce").astype(float)
         band = m[spread].astype(float).tolist() if spread is not None and spread in m else None
-        return Series(name, m["update"].tolist(), values.tolist(), colour, dash, band)
+        return Series(name, m["update"].tolist(), values.tolist(), colour, dash, band, sparse)
 
     share = (0.0, 1.0)
     wanted = [
@@ -119,7 +123,7 @@ def charts(state: WatchState) -> list[Chart]:
         ("Entropy of the policy", "nats", None, [line("entropy", "policy/entropy", own)]),
         ("KL to the reference", "nats", None, [line("KL", "policy/kl", own)]),
         ("Skills", "share", share, [line("accepted", "analyzer/accepted", own), line("exactly right", "analyzer/exact", _GREEN, "5 3")]),
-        ("Gradient norm", "1", None, [line("whole", "optim/grad_norm", own), line("OPD term alone", "optim/grad_norm_opd", _GREY, "5 3")]),
+        ("Gradient norm", "1", None, [line("whole", "optim/grad_norm", own), line("OPD term alone", "optim/grad_norm_opd", _GREY, "5 3", sparse=True)]),
         ("Length of an episode", "steps", None, [line("steps", "rollout/episode_length", own)]),
         ("Time of an update", "s", None, [line("seconds", "cost/update_seconds", own)]),
     ]  # fmt: skip
@@ -138,7 +142,7 @@ def _differs(metrics: pd.DataFrame) -> bool:
 def curves(state: WatchState, picture: Callable[[Chart], str] = draw) -> str:
     """Cards of charts; `picture` draws one (`svg.image` where SVG itself would be dropped)."""
     cards = "".join(_card(chart, picture) for chart in charts(state))
-    return f'<div style="{FONT};display:flex;flex-wrap:wrap;gap:10px">{cards}</div>' if cards else ""
+    return f'<div style="{FONT};display:flex;flex-wrap:wrap;gap:10px;margin-top:10px">{cards}</div>' if cards else ""
 
 
 def _card(chart: Chart, picture: Callable[[Chart], str]) -> str:
@@ -148,9 +152,9 @@ def _card(chart: Chart, picture: Callable[[Chart], str]) -> str:
         for s in chart.series
         if s.points
     )
-    unit = "" if chart.unit == "1" else f' <span style="{_SOFT}">{escape(chart.unit)}</span>'
+    unit = "" if chart.unit == "1" else f' <span style="{SOFT}">{escape(chart.unit)}</span>'
     return (
-        f'<div style="border:{_LINE};border-radius:8px;padding:8px 10px;width:{chart.width + 22}px;max-width:100%;box-sizing:border-box">'
+        f'<div style="border:{LINE};border-radius:8px;padding:8px 10px;width:{chart.width + 22}px;max-width:100%;box-sizing:border-box">'
         f'<div style="font-weight:600;font-size:13.5px">{escape(chart.title)}{unit}</div><div style="font-size:12px">{names}</div>{picture(chart)}</div>'
     )
 
@@ -160,16 +164,16 @@ def skills(state: WatchState) -> str:
     parts = []
     if state.skills:
         rows = "".join(
-            f'<div style="border-top:{_LINE};padding:4px 0;display:flex;gap:12px;flex-wrap:wrap"><span style="flex:0 0 96px">{"✓ success" if s.success else "✕ failure"}</span>'
-            f'<span style="flex:1 1 240px;{_SOFT}">{escape(visible(s.goal))}</span><span style="flex:2 1 320px">{escape(visible(s.text)) or "(empty)"}</span>'
-            f'<span style="flex:0 0 150px">{"✓ accepted" if s.accepted else "✕ rejected: " + escape(visible(s.reason))}</span></div>'
+            f'<div style="border-top:{LINE};padding:4px 0;display:flex;gap:12px;flex-wrap:wrap"><span style="flex:0 0 96px">{"✓ success" if s.success else "✕ failure"}</span>'
+            f'<span style="flex:1 1 240px;{SOFT}">{escape(s.goal)}</span><span style="flex:2 1 320px">{escape(s.text) or "(empty)"}</span>'
+            f'<span style="flex:0 0 150px">{"✓ accepted" if s.accepted else "✕ rejected: " + escape(s.reason)}</span></div>'
             for s in state.skills
         )
         parts.append(f"<b>Skills of update {state.skills[0].update}, the first of each task</b>{rows}")
     if len(state.evaluations):
         cells = "".join(
-            f'<div style="border-top:{_LINE};padding:4px 0">{escape(row["panel"])}, update {row["update"]}: success <b>{row["success_macro"]:.3f}</b> '
-            f'<span style="{_SOFT}">mean over task types; {row["success_micro"]:.3f} over episodes</span></div>'
+            f'<div style="border-top:{LINE};padding:4px 0">{escape(row["panel"])}, update {row["update"]}: success <b>{row["success_macro"]:.3f}</b> '
+            f'<span style="{SOFT}">mean over task types; {row["success_micro"]:.3f} over episodes</span></div>'
             for row in state.evaluations.to_dict("records")
         )
         parts.append(f'<b style="display:block;margin-top:10px">Evaluation</b>{cells}')
@@ -180,10 +184,10 @@ def log(state: WatchState) -> str:
     """The last lines of the log, as a terminal would show them."""
     if not state.log:
         return ""
-    lines = escape(visible("\n".join(state.log)))
+    lines = escape("\n".join(state.log))
     return (
-        f'<div style="{FONT};margin-top:6px"><b>Log</b> <span style="{_SOFT}">last lines</span>'
-        f'<pre style="margin:2px 0;padding:8px 10px;border:{_LINE};border-radius:6px;background:rgba(138,148,163,.12);font-size:12px;line-height:1.45;overflow-x:auto;white-space:pre">{lines}</pre></div>'
+        f'<div style="{FONT};margin-top:6px"><b>Log</b> <span style="{SOFT}">last lines</span>'
+        f'<pre style="margin:2px 0;padding:8px 10px;border:{LINE};border-radius:6px;background:rgba(138,148,163,.12);font-size:12px;line-height:1.45;overflow-x:auto;white-space:pre">{lines}</pre></div>'
     )
 
 

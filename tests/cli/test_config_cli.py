@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from seedlab.cli import doctor, main as cli
+from seedlab.envs.household.official import official_games
 from seedlab.cli.main import main
 from seedlab.config.presets import from_json, load_config
 from seedlab.errors import UserError
@@ -173,22 +174,41 @@ def test_doctor_compares_versions_with_what_is_declared():
     assert checks["[dev]"].detail == "pytest 8.0.0, needs ==9.2.0"
 
 
-def test_doctor_on_python_driver_disk_and_data(tmp_path):
+def test_doctor_on_python_disk_and_data(tmp_path):
     assert doctor.check_python((3, 12)).status == "ok"
     assert doctor.check_python((3, 13)).status == doctor.check_python((3, 10)).status == "wrong"
-    assert doctor.check_driver(["580.65.06"], 0, "13.0").status == "ok"
-    assert doctor.check_driver(["570.10"], 0, "13.0").detail == "570.10, CUDA 13.0 needs 580 or newer"
-    assert doctor.check_driver(["570.10"], 0, "12.8").status == "ok"
-    assert doctor.check_driver(["580.1"], 0, None).status == "absent"
-    assert doctor.check_driver([], 9, "13.0").status == "wrong"
     assert doctor.check_disk(tmp_path, 10**9).status == "wrong"
     assert doctor.check_disk(tmp_path, 10**11).detail == f"100 GB free in {tmp_path}"
     assert doctor.check_data({}).status == "absent"
     assert doctor.check_data({"ALFWORLD_DATA": str(tmp_path / "no")}).detail == f"{tmp_path / 'no'} is not a folder"
-    assert doctor.check_data({"ALFWORLD_DATA": str(tmp_path)}).detail == f"{tmp_path} holds no game.tw-pddl"
-    (tmp_path / "json_2.1.1" / "train" / "a").mkdir(parents=True)
-    (tmp_path / "json_2.1.1" / "train" / "a" / "game.tw-pddl").touch()
-    assert doctor.check_data({"ALFWORLD_DATA": str(tmp_path)}).status == "ok"
+    empty = doctor.check_data({"ALFWORLD_DATA": str(tmp_path)})
+    assert empty.status == "wrong" and "train, valid_seen, valid_unseen" in empty.detail and "alfworld-download" in empty.mend
+
+
+def test_doctor_names_missing_games_of_the_evaluation_splits(tmp_path):
+    for split, games in official_games().items():
+        for game in games:
+            folder = tmp_path / "json_2.1.1" / split / game
+            folder.mkdir(parents=True)
+            (folder / "game.tw-pddl").write_text('{"solvable": true}')
+    train = tmp_path / "json_2.1.1" / "train" / "pick_and_place_simple-Mug-None-Shelf-1" / "trial_1"
+    train.mkdir(parents=True)
+    (train / "game.tw-pddl").write_text('{"solvable": true}')
+    data = {"ALFWORLD_DATA": str(tmp_path)}
+    check = doctor.check_data(data)
+    assert check.status == "ok" and "train 1 of 3553, valid_seen 140 of 140, valid_unseen 134 of 134" in check.detail
+    lost = sorted(official_games()["valid_unseen"])[5]
+    (tmp_path / "json_2.1.1" / "valid_unseen" / lost / "game.tw-pddl").unlink()
+    check = doctor.check_data(data)
+    assert check.status == "wrong" and check.detail == f"valid_unseen: 133 of 134 official games; it lacks {lost}"
+
+
+def test_doctor_finds_the_official_engine(monkeypatch):
+    monkeypatch.setenv("SEEDLAB_ALFWORLD_PYTHON", "/no/such/python")
+    check = doctor.check_official_engine()
+    assert check.status == "wrong" and "/no/such/python" in check.mend
+    monkeypatch.setenv("SEEDLAB_ALFWORLD_PYTHON", sys.executable)
+    assert doctor.check_official_engine().detail == sys.executable
 
 
 @pytest.mark.parametrize("status, code", [("ok", 0), ("absent", 0), ("wrong", 1)])
@@ -204,4 +224,4 @@ def test_doctor_runs_on_this_machine(capsys):
     assert main(["doctor", "--json"]) in (0, 1)
     names = [check["name"] for check in json.loads(capsys.readouterr().out)]
     assert names[:2] == ["python", "seedlab"]
-    assert names[-3:] == ["ALFWORLD_DATA", "disk", "chromium"]
+    assert names[-4:] == ["ALFWORLD_DATA", "alfworld engine", "disk", "chromium"]

@@ -95,7 +95,7 @@ def test_values_of_the_public_code(name, expected):
 
 def test_tiny_adds_replay_and_the_paper_does_not():
     tiny, paper = load_config("tiny").stage1, load_config("paper/alfworld-qwen2.5-3b").stage1
-    assert (tiny.transcript_weight, tiny.replay_ratio, tiny.replay_skill_fraction) == (0.3, 0.6, 0.7)
+    assert (tiny.transcript_weight, tiny.replay_ratio, tiny.replay_skill_fraction) == (0.3, 0.4, 0.7)
     assert (paper.transcript_weight, paper.replay_ratio) == (0.0, 0.0)
 
 
@@ -157,6 +157,7 @@ def test_one_rule_for_minibatches_replaces_the_other():
         (["stage2.updates"], "'stage2.updates' is not an override"),
         (["env.data=["], "'env.data=[' cannot be read"),
         (["preset=micro"], "preset cannot be overridden"),
+        (["cluster.gpus=8", "cluster.tensor_parallel=3"], "cluster.tensor_parallel=3 does not divide the 8 GPUs"),
         (["method=3"], "method=3: a method is a name"),
     ],
 )
@@ -191,6 +192,26 @@ def test_the_hash_names_a_cell():
     assert config_hash(base) != config_hash(load_config("tiny", ["seed=1"]))
     assert config_hash(base, exclude_seed=True) == config_hash(load_config("tiny", ["seed=1"]), exclude_seed=True)
     assert config_hash(base, True) != config_hash(load_config("tiny", ["objective.beta=10"]), True)
+
+
+def test_the_hash_leaves_out_where_a_run_computes():
+    assert config_hash(load_config("tiny", ["cluster.gpus=8", "cluster.sft_zero_stage=3"])) == config_hash(load_config("tiny"))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_cluster_presets_use_all_eight_gpus_in_both_stages(name):
+    config = load_config(name)
+    cluster = config.cluster
+    if config.engine == "verl":
+        assert (cluster.world_size, cluster.gpus, cluster.gpu_memory_gb, cluster.sleep) == (8, 8, 80.0, True)
+        assert cluster.sft_zero_stage >= 2 and cluster.generator == "vllm"
+        assert (config.model.device, config.model.attention, config.model.dtype) == ("cuda", "sdpa", "bfloat16")
+        assert config.stage1.batch_size % cluster.world_size == 0
+        # every GPU gets the same number of episodes, and every minibatch the same number of rows
+        assert config.stage2.tasks_per_update * config.stage2.group_size % cluster.world_size == 0
+        assert config.stage2.minibatch_rows % cluster.world_size == 0
+    else:
+        assert (cluster.world_size, cluster.sft_zero_stage, cluster.generator) == (1, 0, "local")
 
 
 @given(st.floats(1e-12, 1e3), st.integers(1, 10**9), st.text(st.characters(exclude_categories=["Cs"]), min_size=1))

@@ -5,7 +5,7 @@ import pytest
 from seedlab.config.presets import PRESETS
 from seedlab.errors import UserError
 from seedlab.store import open_run
-from seedlab.train.demo import ARMS, Demo, cells, is_done
+from seedlab.train.demo import ARMS, Demo, cells, is_done, merge_times
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +54,11 @@ def test_another_configuration_in_the_same_folder_is_refused(finished):
     other = cells(out, quick=True, overrides={**PRESETS["micro"], "threads": 2})[0]
     with pytest.raises(UserError, match="choose another --out"):
         is_done(other)
+
+
+def test_the_times_of_an_interrupted_demo_add_up():
+    before = {"base_seconds": 120.0, "stage1_seconds": 200.0, "total_seconds": 400.0}
+    assert merge_times(before, {"base_seconds": 0.5, "total_seconds": 300.0}) == {
+        "base_seconds": 120.0, "stage1_seconds": 200.0, "total_seconds": 700.0,
+    }  # fmt: skip
+    assert merge_times(before, {})["total_seconds"] == 400.0

@@ -1,8 +1,4 @@
-"""Texts, admissible commands and state of the engine, on small hand-made rooms and against recorded official answers."""
-
-import hashlib
-import json
-from pathlib import Path
+"""Texts, admissible commands and state of the engine on small hand-made rooms; tests/conformance has the official answers."""
 
 import pytest
 
@@ -13,7 +9,6 @@ from seedlab.envs.household.goals import Goal
 from seedlab.envs.household.texts import describe, listing
 from seedlab.envs.household.world import Facts, build_world, display_names
 
-TRANSCRIPTS = json.loads((Path(__file__).parent / "official_transcripts.json").read_text())
 HEAT_TASK = "household/pick_heat_then_place_in_recep-Apple-CounterTop-0001"
 
 
@@ -48,17 +43,6 @@ def room(**changes):
 
 def play(env, *commands):
     return [env.step(command).observation for command in commands]
-
-
-@pytest.mark.parametrize("record", TRANSCRIPTS, ids=lambda r: r["task_id"].split("/")[1])
-def test_answers_what_the_official_engine_answered(record):
-    env = make_family(EnvConfig(max_steps=60)).make(record["task_id"])
-    assert env.reset() == record["intro"]
-    assert env.admissible() == record["admissible"]
-    for command, observation, admissible_hash, won in record["turns"]:
-        result = env.step(command)
-        assert (command, result.observation, result.info.won) == (command, observation, won)
-        assert hashlib.sha256("\n".join(env.admissible()).encode()).hexdigest()[:8] == admissible_hash
 
 
 def test_numbers_fall_in_id_order_and_basins_get_their_name():

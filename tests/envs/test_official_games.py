@@ -1,9 +1,8 @@
 """Official game files: reading, refusing, task ids and panels; on real games where SEEDLAB_DATA names them."""
 
 import json
-import os
 import random
-import tarfile
+import shutil
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -59,7 +58,7 @@ def small_release(root: Path, train_per_type: int = 8) -> Path:
 
 
 def family(data, **settings):
-    return make_family(EnvConfig(data=str(data), **({"panel_sizes": SIZES} | settings)))
+    return make_family(EnvConfig(data=str(data), **({"panel_sizes": SIZES, "incomplete": True} | settings)))
 
 
 def panels(data, **settings):
@@ -145,6 +144,31 @@ def test_panels_of_a_folder_or_its_parent(tmp_path):
     assert len(panels(tmp_path, panel_limits={"seen": 4})["seen"].task_ids) == 4
 
 
+def test_demonstrations_are_further_train_games(tmp_path):
+    plain = panels(small_release(tmp_path))
+    more = panels(tmp_path, panel_sizes=SIZES | {"demonstrations": 24})
+    shown = more.pop("demonstrations")
+    assert more == plain and len(shown.task_ids) == 24
+    assert len({i for p in plain.values() for i in p.task_ids} | set(shown.task_ids)) == 24 + 24 + 18 + 12
+    with pytest.raises(GameFileError, match="dev 6 . demonstrations 25 = 49"):
+        panels(tmp_path, panel_sizes=SIZES | {"demonstrations": 25})
+
+
+def test_the_data_hash_names_the_contents_that_are_trained_on(tmp_path):
+    (tmp_path / "a").mkdir()
+    before = family(small_release(tmp_path / "a")).data_hash()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert family(tmp_path / "b").data_hash() == before  # the place does not matter
+    evaluated = panels(tmp_path / "b")["seen"].task_ids[0]
+    layout(tmp_path / "b", *evaluated.split("/")[1:], text='{"solvable": true, "walkthrough": []}')
+    assert family(tmp_path / "b").data_hash() == before
+    for name in ("stage1", "train", "dev"):
+        changed = panels(tmp_path / "b")[name].task_ids[0]
+        layout(tmp_path / "b", *changed.split("/")[1:], text='{"solvable": true, "walkthrough": []}')
+        assert family(tmp_path / "b").data_hash() != before
+        layout(tmp_path / "b", *changed.split("/")[1:])
+
+
 def test_what_the_official_loader_skips_is_skipped(tmp_path):
     before = panels(small_release(tmp_path))["seen"]
     layout(tmp_path, "valid_seen", "pick_and_place_with_movable_recep-Mug-None-Shelf-1")
@@ -155,15 +179,16 @@ def test_what_the_official_loader_skips_is_skipped(tmp_path):
 
 
 def test_missing_games_are_said_plainly(tmp_path):  # case D4
-    path = layout(small_release(tmp_path), "valid_seen", "pick_and_place_simple-Pot-None-Shelf-7")
+    path = layout(small_release(tmp_path), "train", "pick_and_place_simple-Pot-None-Shelf-7")
     path.unlink()
     with pytest.warns(UserWarning) as caught:
         made = family(tmp_path)
         made.panels()
     assert [str(w.message) for w in caught] == list(made.notes)
-    assert any("valid_seen: 18 of the 140 official games" in note for note in made.notes)
+    assert any("valid_seen: 0 of 140 official games; it lacks look_at_obj_in_light-AlarmClock-None-DeskLamp-" in n for n in made.notes)
+    assert any("it has, beyond the official ones, look_at_obj_in_light-Mug-None-Shelf-0/trial_1" in n for n in made.notes)
     assert any("1 trial folders have no game.tw-pddl: pick_and_place_simple-Pot-None-Shelf-7/trial_1" in n for n in made.notes)
-    task_id = "alfworld/valid_seen/pick_and_place_simple-Pot-None-Shelf-7/trial_1"
+    task_id = "alfworld/train/pick_and_place_simple-Pot-None-Shelf-7/trial_1"
     with pytest.raises(GameFileError, match=task_id):
         made.make(task_id)
 
@@ -183,21 +208,6 @@ def test_a_wrong_task_id_is_named_with_official_games(tmp_path, task_id):
     with pytest.raises(GameFileError, match="is not a task id") as error:
         family(small_release(tmp_path)).make(task_id)
     assert task_id in str(error.value)
-
-
-@pytest.fixture(scope="module")
-def real_games(tmp_path_factory):
-    """The real games that SEEDLAB_DATA holds, unpacked where they are packed."""
-    if "SEEDLAB_DATA" not in os.environ:
-        pytest.skip("SEEDLAB_DATA is not set: wanted its folder alfworld/ with real games")
-    folder = Path(os.environ["SEEDLAB_DATA"]) / "alfworld"
-    packed = folder / "games.tar.xz"
-    if not packed.is_file():
-        return folder
-    target = tmp_path_factory.mktemp("games")
-    with tarfile.open(packed) as archive:
-        archive.extractall(target, filter="data")
-    return target
 
 
 def test_real_splits_have_their_official_counts(real_games):  # case D4

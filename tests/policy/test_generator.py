@@ -73,6 +73,39 @@ def assert_same(a, b, atol=1e-4):
         torch.testing.assert_close(torch.tensor(x.entropies), torch.tensor(y.entropies), atol=atol, rtol=0)
 
 
+@pytest.mark.parametrize("build", [model, absolute_positions])
+def test_eager_attention_generates_what_sdpa_does(build):
+    def generate(attention):
+        policy = build()
+        policy.set_attn_implementation(attention)
+        return ask(LocalGenerator(policy, context=CONTEXT), requests_of_several_lengths())
+
+    assert_same(generate("eager"), generate("sdpa"))
+
+
+def test_a_bound_on_cached_tokens_splits_a_batch_and_changes_no_answer(weights):
+    requests = requests_of_several_lengths()
+    widths = [len(prompt) + sampling.max_tokens for _, prompt, sampling in requests]
+    sizes = []
+
+    class Noted(LocalGenerator):
+        def _run(self, part):
+            sizes.append([len(r.prompt_ids) + r.sampling.max_tokens for r in part])
+            return super()._run(part)
+
+    free = ask(Noted(weights, context=CONTEXT), requests)
+    assert [len(s) for s in sizes] == [5]
+    sizes.clear()
+    bound = 2 * sorted(widths)[-2]
+    bounded = ask(Noted(weights, context=CONTEXT, max_cache_tokens=bound), requests)
+    assert sum(sizes, []) == widths and len(sizes) > 1
+    assert all(len(s) == 1 or len(s) * max(s) <= bound for s in sizes)
+    assert_same(bounded, free)
+    sizes.clear()
+    assert_same(ask(Noted(weights, context=CONTEXT, max_cache_tokens=1), requests), free)  # one that is longer stands alone
+    assert [len(s) for s in sizes] == [1] * 5
+
+
 # ---- one draw
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from seedlab.config.schema import TinyConfig
-from seedlab.policy.score import ScoreRow, forward_rows, plan_micro_batches, score, token_logprobs
+from seedlab.policy.score import ScoreRow, forward_rows, pack_rows, plan_micro_batches, score, token_logprobs
 from seedlab.policy.tiny import build_model
 
 VOCABULARY, CONTEXT = 50, 32
@@ -50,7 +50,7 @@ class Head(torch.nn.Module):
     def __init__(self, hidden, vocabulary):
         super().__init__()
         torch.manual_seed(1)
-        self.weight = torch.nn.Parameter(torch.randn(vocabulary, hidden))
+        self.weight, self.out_features = torch.nn.Parameter(torch.randn(vocabulary, hidden)), vocabulary
         self.alive, self.most, self.largest, self.calls = 0, 0, 0, 0
 
     def _gone(self, count):
@@ -212,6 +212,44 @@ def test_observation_tokens_change_no_gradient():
     perturbed, perturbed_head = gradients(elsewhere * torch.randn(8))
     torch.testing.assert_close(perturbed, gradient, atol=0, rtol=0)
     torch.testing.assert_close(perturbed_head, head_gradient, atol=0, rtol=0)
+
+
+# ---- rows that share a line
+
+
+@pytest.mark.parametrize("build", [qwen, absolute_positions])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("packs", [[[2, 0, 1], [3]], [[1, 0], [3, 2]], [[3, 1, 0], [2]]])
+def test_packed_rows_have_the_log_probs_and_gradients_of_rows_alone(build, attention, packs):
+    def run(packs):
+        model = build()
+        model.set_attn_implementation(attention)
+        logp, entropy = forward_rows(model, ROWS, packs=packs)
+        (torch.linspace(1, 2, len(logp)) @ (logp + 0.1 * entropy)).backward()
+        return logp.detach(), entropy.detach(), {name: p.grad for name, p in model.named_parameters()}
+
+    alone, together = run(None), run(packs)
+    torch.testing.assert_close(together[0], alone[0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(together[1], alone[1], atol=1e-5, rtol=0)
+    for name, gradient in alone[2].items():
+        torch.testing.assert_close(together[2][name], gradient, atol=1e-5, rtol=1e-4, msg=name)
+
+
+def test_packs_must_name_every_row_once():
+    for packs in ([[0, 1], [2]], [[0, 1], [1, 2, 3]]):
+        with pytest.raises(ValueError, match="packs must name every row exactly once"):
+            forward_rows(qwen(), ROWS, packs=packs)
+
+
+@given(st.lists(st.integers(1, 60), max_size=30), st.integers(1, 200))
+@settings(deadline=None, max_examples=60)
+def test_packs_hold_every_row_once_within_the_budget(lengths, budget):
+    lines = pack_rows(lengths, budget)
+    assert sorted(i for line in lines for i in line) == list(range(len(lengths)))
+    assert all(len(line) == 1 or sum(lengths[i] for i in line) <= budget for line in lines)
+    # first fit: no line could have gone into an earlier one as a whole
+    totals = [sum(lengths[i] for i in line) for line in lines]
+    assert all(a + b > budget for k, b in enumerate(totals) for a in totals[:k])
 
 
 # ---- micro-batches

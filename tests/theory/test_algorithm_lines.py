@@ -18,7 +18,8 @@ from seedlab.rows.build import attach_teacher, build_rows, split_minibatches
 from seedlab.train.session import Ledger
 from seedlab.train.sft import Document, SftSettings, mean_loss, train_documents
 from seedlab.train.tasks import group_episodes, tasks_of_update
-from seedlab.train.update import PreparedBatch, Updater
+from seedlab.train.tokens import PreparedBatch
+from seedlab.train.update import Updater
 
 VOCABULARY, SKILL = 12, [10, 11, 9]
 RETURNS, GROUPS = [1.0, 0.0, 1.0, 1.0], [0, 0, 1, 1]  # the second group ties

@@ -138,3 +138,9 @@ def test_a_planted_skill_stops_the_evaluation(make_session, micro, monkeypatch):
     )  # fmt: skip
     with pytest.raises(SkillLeak, match="canary in the coal mine"):
         evaluate(session, update=0, panels=("seen",), skills=("canary in the coal mine",))
+
+
+def test_a_panel_of_infrastructure_failures_has_no_rate_and_names_the_first():
+    failed = [("pick", False, 0.0, 0, 0, "worker died"), ("clean", False, 0.0, 0, 0, "time-out")]
+    with pytest.raises(UserError, match="none of its 2 episodes could be played.*worker died"):
+        summarise(frame(failed).assign(panel="seen", task="household/t"))

@@ -12,7 +12,8 @@ from seedlab.rows.build import build_rows
 from seedlab.store.stage1_files import SFT_ROWS, read_rows
 from seedlab.train import stage1
 from seedlab.train.sft import (
-    Document, SftSettings, batches_by_count, batches_by_tokens, learning_rate_at, make_optimizer, mean_loss, train_documents,
+    Document, SftSettings, Stepper, batches_by_count, batches_by_tokens, learning_rate_at, make_optimizer, mean_loss, plan_parts,
+    train_documents,
 )  # fmt: skip
 
 SETTINGS = SftSettings(1e-2, 0.1, 0.1, 0.0, (0.9, 0.95), 1.0, 10**6)
@@ -44,6 +45,17 @@ def test_token_batches_keep_the_order_and_the_budget():
     assert batches_by_tokens([3, 4, 5, 20, 1, 1], 9) == [[0, 1], [2], [3], [4, 5]]
 
 
+def test_a_window_is_batched_by_length_and_loses_nothing():
+    lengths = [9, 1, 8, 2, 7, 3, 5, 5, 4, 6]
+    got = batches_by_tokens(lengths, 10, window=6, seed=1)
+    assert sorted(i for b in got for i in b) == list(range(10))
+    first = [b for b in got if max(b) < 6]
+    assert len([i for b in first for i in b]) == 6 and got[: len(first)] == first  # windows stay in order
+    assert sorted([lengths[i] for i in b] for b in first) == [[1, 2, 3], [7], [8], [9]]
+    assert got == batches_by_tokens(lengths, 10, window=6, seed=1)
+    assert any(got != batches_by_tokens(lengths, 10, window=6, seed=s) for s in range(2, 6))
+
+
 def documents(count=7):
     g = torch.Generator().manual_seed(0)
     out = []
@@ -53,16 +65,43 @@ def documents(count=7):
     return out
 
 
-@pytest.mark.parametrize("budget", [1, 17, 10**6])
-def test_micro_batches_never_change_the_training(random_policy, micro, budget):
+@pytest.mark.parametrize("budget, pack", [(1, 0), (17, 0), (10**6, 0), (1, 12), (30, 12), (10**6, 40)])
+def test_micro_batches_and_packing_never_change_the_training(random_policy, micro, budget, pack):
     weights, losses = [], []
-    for tokens in (budget, 10**6):
+    for tokens, shared in ((budget, pack), (10**6, 0)):
         policy = random_policy(micro())
-        settings = SftSettings(1e-2, 0.1, 0.1, 0.0, (0.9, 0.95), 1.0, tokens)
+        settings = SftSettings(1e-2, 0.1, 0.1, 0.0, (0.9, 0.95), 1.0, tokens, shared)
         losses.append(train_documents(policy.model, documents(), [[0, 1, 2], [3, 4, 5, 6]], settings, pad_id=0))
         weights.append(policy.model.get_input_embeddings().weight.detach())
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     torch.testing.assert_close(*weights, atol=1e-4, rtol=0)
+
+
+def test_packed_parts_stay_within_both_budgets():
+    lengths = [5, 9, 3, 8, 4, 30]
+    settings = SftSettings(1e-2, 0.1, 0.1, 0.0, (0.9, 0.95), 1.0, 24, 12)
+    parts = plan_parts(lengths, settings)
+    assert sorted(i for part in parts for line in part for i in line) == list(range(6))
+    widths = [[sum(lengths[i] for i in line) for line in part] for part in parts]
+    assert sorted(w for part in widths for w in part) == [5, 12, 12, 30]
+    assert sorted(len(part) for part in parts) == [1, 1, 2]
+
+
+def test_steps_that_are_done_are_passed_over(random_policy, micro):
+    policy, batches = random_policy(micro()), [[0, 1], [2, 3], [4, 5]]
+    whole = train_documents(policy.model, documents(), batches, SETTINGS, pad_id=0)
+    rates = []
+
+    class Noted(Stepper):
+        def begin(self, rate):
+            rates.append(rate)
+            super().begin(rate)
+
+    policy = random_policy(micro())
+    stepper = Noted(policy.model, SETTINGS, pad_id=0)
+    rest = train_documents(policy.model, documents(), batches, SETTINGS, pad_id=0, stepper=stepper, before=whole[:2])
+    assert rest[:2] == whole[:2] and len(rest) == 3
+    assert rates == [learning_rate_at(2, 3, SETTINGS)]
 
 
 def test_the_loss_is_the_weighted_mean_over_targets(random_policy, micro):

@@ -45,7 +45,7 @@ def test_a_canary_in_every_skill_stands_in_teacher_inputs_alone(stage2, monkeypa
         skills = [Skill(f"{t.id}/skill", t.id, CANARY, True, "ok", "own", 0, 5, CANARY) for t in trajectories]
         return SkillBatch(skills, 0, 0, {})
 
-    monkeypatch.setattr("seedlab.train.stage2.write_skills", canaries)
+    monkeypatch.setattr("seedlab.train.loop.write_skills", canaries)
     asked, seen = [], {"teacher": [], "student": [], "reference": []}
     generate = loop.session.generator.generate
 

@@ -3,6 +3,7 @@
 import pytest
 
 from seedlab.envs.protocol import Panel
+from seedlab.errors import UserError
 from seedlab.train.tasks import group_episodes, tasks_of_update
 
 PANEL = Panel("train", tuple(f"t{i}" for i in range(10)))
@@ -25,7 +26,7 @@ def test_an_update_depends_on_seed_and_number_alone():
 
 
 def test_a_panel_that_is_too_small_is_named():
-    with pytest.raises(ValueError, match="panel 'train' has 10 tasks, fewer than stage2.tasks_per_update=11"):
+    with pytest.raises(UserError, match="panel 'train' has 10 tasks, fewer than stage2.tasks_per_update=11"):
         tasks(0, k=11)
 
 

@@ -7,10 +7,11 @@ command answers "Nothing happens.", receptacles that share a place cannot be lef
 
 from __future__ import annotations
 
+from seedlab.envs.base import step_result
 from seedlab.envs.household.goals import LIGHT, TWO
 from seedlab.envs.household.texts import HELP, NOTHING_HAPPENS, describe, listing
 from seedlab.envs.household.world import World
-from seedlab.envs.protocol import StepInfo, StepResult
+from seedlab.envs.protocol import StepResult
 
 # verb: (ability that the object needs, types of the receptacle that does it)
 _APPLIANCES = {
@@ -54,14 +55,10 @@ class Household:
         admissible = observation is not None
         self.steps += 1
         self.won = self.goal_reached() if admissible else self.won
-        truncated = not self.won and self.steps >= self.max_steps
-        self.done = self.won or truncated
-        return StepResult(
-            observation=observation if admissible else NOTHING_HAPPENS,
-            reward=self.success_reward if self.won else 0.0,
-            done=self.done,
-            info=StepInfo(won=self.won, score=1.0 if self.won else 0.0, admissible=admissible, truncated=truncated),
-        )
+        text = observation if admissible else NOTHING_HAPPENS
+        result = step_result(text, admissible, self.won, self.steps, self.max_steps, self.success_reward)
+        self.done = result.done
+        return result
 
     def holding(self) -> str | None:
         """Shown name of the object in hand, e.g. `mug 1`."""

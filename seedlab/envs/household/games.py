@@ -55,8 +55,8 @@ class Game:
     walkthrough: tuple[str, ...]
 
 
-def load_game(path: Path) -> Game:
-    """Read one `game.tw-pddl`.  GameFileError names the file and what is wrong with it."""
+def read_game_json(path: Path) -> dict:
+    """The content of a game file with its three texts; GameFileError names the file and what is wrong with it."""
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -66,12 +66,19 @@ def load_game(path: Path) -> Game:
     missing = [key for key in _KEYS if not isinstance(data, dict) or not isinstance(data.get(key), str)]
     if missing:
         raise GameFileError(f"{path}: not an ALFWorld game file, it lacks {', '.join(missing)}")
-    _check_rules(path, data)
+    return data
+
+
+def load_game(path: Path) -> Game:
+    """Read one `game.tw-pddl`.  GameFileError names the file and what is wrong with it."""
+    data = read_game_json(path)
+    check_rules(path, data)
     facts = read_facts(path, data["pddl_problem"], _TASK_LINE.search(data["grammar"]).group(1))
     return Game(Path(path), build_world(facts), tuple(data.get("walkthrough") or ()))
 
 
-def _check_rules(path: Path, data: dict) -> None:
+def check_rules(path: Path, data: dict) -> None:
+    """Refuse a game whose text grammar or PDDL domain is not the one that the engine implements."""
     grammar = data["grammar"]
     if re.search(r'template\s*::\s*"put \{o\} in/on \{r\}"', grammar):
         raise GameFileError(

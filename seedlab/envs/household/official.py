@@ -1,25 +1,31 @@
 """Task ids and panels of a folder of official games in ALFWORLD_DATA's layout.
 
 `json_2.1.1/<split>/<task folder>/<trial>/game.tw-pddl` has the task id `alfworld/<split>/<task folder>/<trial>`.
-`seen` and `unseen` are the whole splits valid_seen and valid_unseen; stage1, train and dev are disjoint parts of train.
+`seen` and `unseen` are the whole splits valid_seen and valid_unseen, whose games are known by name; stage1, train and dev
+are disjoint parts of train.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from seedlab.envs.household.games import GameFileError
 from seedlab.envs.household.goals import TASK_TYPES
+from seedlab.envs.household.tasks import DEMONSTRATIONS
 from seedlab.envs.protocol import Panel
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 OFFICIAL_COUNTS = {"train": 3553, "valid_seen": 140, "valid_unseen": 134}
+DOWNLOAD = "`pip install alfworld && alfworld-download` fetches the games; then set ALFWORLD_DATA to its folder"
 _GAME = "game.tw-pddl"
-_LAYOUT = "json_2.1.1"
+_NAMED = 8  # missing games that a message lists
+LAYOUT = "json_2.1.1"
 
 
 @dataclass(frozen=True)
@@ -38,12 +44,11 @@ class Split:
 def games_root(data: str) -> Path:
     """The folder that holds the splits: `data` itself or its `json_2.1.1`.  GameFileError where there is none."""
     folder = Path(os.path.expandvars(data)).expanduser()
-    for root in (folder / _LAYOUT, folder):
+    for root in (folder / LAYOUT, folder):
         if any((root / split).is_dir() for split in SPLITS):
             return root
     raise GameFileError(
-        f"env.data={data!r}: neither it nor its {_LAYOUT} has one of the folders {', '.join(SPLITS)}; "
-        "`alfworld-download` fetches the games"
+        f"env.data={data!r}: neither it nor its {LAYOUT} has one of the folders {', '.join(SPLITS)}; "        + DOWNLOAD
     )
 
 
@@ -80,13 +85,34 @@ def list_split(root: Path, name: str) -> Split:
     split = Split(name, {kind: tuple(ids) for kind, ids in by_type.items()}, ())
     if not split.count:
         raise GameFileError(f"{folder} holds no playable {_GAME}")
+    if name in official_games():
+        return Split(name, split.by_type, split_faults(split))
     notes = []
     if split.count != OFFICIAL_COUNTS[name]:
         notes.append(f"{name}: {split.count} of the {OFFICIAL_COUNTS[name]} official games are in {folder}")
-        if without_game:
-            shown = ", ".join(without_game[:3]) + (", ..." if len(without_game) > 3 else "")
-            notes.append(f"{name}: {len(without_game)} trial folders have no {_GAME}: {shown}")
+    if without_game:
+        shown = ", ".join(without_game[:3]) + (", ..." if len(without_game) > 3 else "")
+        notes.append(f"{name}: {len(without_game)} trial folders have no {_GAME}: {shown}")
     return Split(name, split.by_type, tuple(notes))
+
+
+@lru_cache(maxsize=1)
+def official_games() -> dict[str, frozenset[str]]:
+    """`task folder/trial` of every game of the two evaluation splits, as ALFWorld released them."""
+    listed = json.loads(Path(__file__).with_name("official_splits.json").read_text(encoding="utf-8"))
+    return {name: frozenset(games) for name, games in listed.items()}
+
+
+def split_faults(split: Split) -> tuple[str, ...]:
+    """Sentences on what an evaluation split lacks, and what it has too much; empty where it is the official one."""
+    here = {i.split("/", 2)[2] for ids in split.by_type.values() for i in ids}
+    wanted = official_games()[split.name]
+    faults = []
+    for what, games in (("lacks", wanted - here), ("has, beyond the official ones,", here - wanted)):
+        if games:
+            shown = ", ".join(sorted(games)[:_NAMED]) + (f", ... ({len(games)} in all)" if len(games) > _NAMED else "")
+            faults.append(f"{split.name}: {len(here & wanted)} of {len(wanted)} official games; it {what} {shown}")
+    return tuple(faults)
 
 
 def _solvable(path: Path) -> bool:
@@ -107,12 +133,16 @@ def alternate(by_type: dict[str, tuple[str, ...]]) -> list[str]:
     return [ids[i] for i in range(longest) for ids in by_type.values() if i < len(ids)]
 
 
-def official_panels(root: Path, sizes: dict[str, int], panel_seed: int) -> tuple[dict[str, Panel], tuple[str, ...]]:
-    """The five panels and notes on what is missing.  Sizes count for stage1, train and dev alone.
+def official_panels(
+    root: Path, sizes: dict[str, int], panel_seed: int, incomplete: bool = False
+) -> tuple[dict[str, Panel], tuple[str, ...]]:
+    """The five panels (and `demonstrations` where it has a size) and notes on what is missing.
 
-    The train split is put in a hashed order by `panel_seed`, type by type in turn, and cut into stage1, train, dev.
+    An evaluation split that is not exactly the official one is refused with what it lacks, unless `incomplete`.
+    The train split is put in a hashed order by `panel_seed`, type by type in turn, and cut into stage1, train, dev and
+    demonstrations, whose sizes alone count.
     """
-    parts = {name: sizes[name] for name in ("stage1", "train", "dev")}
+    parts = {name: sizes[name] for name in ("stage1", "train", "dev", DEMONSTRATIONS) if name in sizes}
     needed, notes, pool = sum(parts.values()), [], []
     if needed:
         train = list_split(root, "train")
@@ -132,9 +162,23 @@ def official_panels(root: Path, sizes: dict[str, int], panel_seed: int) -> tuple
         start += size
     for name, split_name in (("seen", "valid_seen"), ("unseen", "valid_unseen")):
         split = list_split(root, split_name)
+        faults = split_faults(split)
+        if faults and not incomplete:
+            raise GameFileError(
+                f"{root}: {'; '.join(faults)}. {DOWNLOAD}; or set env.incomplete=true to evaluate on what is there, "
+                "which is then another panel with another hash"
+            )
         notes += split.notes
         panels[name] = Panel(name, tuple(alternate(split.by_type)))
     return panels, tuple(notes)
+
+
+def games_hash(root: Path, task_ids: list[str]) -> str:
+    """Hash over the contents of the tasks' files, in the order given; where the folder lies does not matter."""
+    found = hashlib.sha256()
+    for task_id in task_ids:
+        found.update(f"{task_id}|{hashlib.sha256(game_path(root, task_id).read_bytes()).hexdigest()}\n".encode())
+    return found.hexdigest()[:16]
 
 
 def _order(panel_seed: int, task_id: str) -> str:

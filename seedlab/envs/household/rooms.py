@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from seedlab.envs.household import names
 from seedlab.envs.household.goals import CLEAN, COOL, HEAT, LIGHT, SENTENCES, TWO, Goal
-from seedlab.envs.household.world import Facts, World, build_world
+from seedlab.envs.household.world import Facts
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,6 @@ def combinations(task_type: str) -> list[tuple[str, str]]:
     """All (object, receptacle) pairs of a task type that some room can pose, sorted."""
     places = ("DeskLamp",) if task_type == LIGHT else names.RECEPTACLES
     return [(o, p) for o in names.OBJECTS for p in places if room_kinds(task_type, o, p)]
-
-
-def generate_world(
-    task_id: str, task_type: str, thing: str, place: str, receptacles: tuple[int, int], distractors: tuple[int, int]
-) -> World:
-    """The room of a task id; see :func:`generate_facts`."""
-    return build_world(generate_facts(task_id, task_type, thing, place, receptacles, distractors))
 
 
 def generate_facts(

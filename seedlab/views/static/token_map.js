@@ -10,7 +10,12 @@ const h = (tag, className, text) => {
   return node;
 };
 
-const shown = (value) => (Number.isNaN(value) ? "—" : (value < 0 ? "−" : "") + Math.abs(value).toFixed(3));
+const shown = (value) => {
+  if (Number.isNaN(value)) return "—";
+  const size = Math.abs(value);
+  const digits = size !== 0 && size < 0.001 ? size.toExponential(1).replace("-", "−") : size.toFixed(3);
+  return (value < 0 ? "−" : "") + digits;
+};
 
 function decode(story, buffer, names) {
   // A copy: the block need not start at a multiple of four.
@@ -289,13 +294,18 @@ function render({ model, el }) {
       pane.facts.forEach((fact, i) => facts.append(h("span", i === 0 ? (pane.success ? "good" : "bad") : "", (i === 0 ? (pane.success ? "✓ " : "✕ ") : "") + fact)));
       head.append(facts, h("div", "sl-soft", `${pane.title} · ${pane.id}`));
       if (pane.note) head.append(h("div", "sl-soft", pane.note));
-      node.append(head);
-      if (story.length > 1 && pane.skill) node.append(skillNode(pane.skill));
-      pane.turns.slice(from, to).forEach((turn) => node.append(turnNode(pane, number, turn, wanted)));
+      // Rows of one grid, so that the same turn stands side by side whatever its length.
+      const put = (child, row) => {
+        child.style.gridArea = `${row} / ${number + 1}`;
+        node.append(child);
+      };
+      put(head, 1);
+      if (story.length > 1 && pane.skill) put(skillNode(pane.skill), 2);
+      pane.turns.slice(from, to).forEach((turn, i) => put(turnNode(pane, number, turn, wanted), 3 + i));
       if (to >= pane.turns.length && pane.final) {
         const last = h("section", "sl-turn");
         last.append(h("div", "sl-label", "end"), observation(pane.final));
-        node.append(last);
+        put(last, 3 + to - from);
       }
       panes.append(node);
     });

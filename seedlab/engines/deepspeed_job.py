@@ -1,0 +1,54 @@
+"""What the processes of a DeepSpeed training are given: a folder with documents, batches and settings.  No DeepSpeed here."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from seedlab.config.schema import ClusterConfig, ModelConfig
+from seedlab.errors import UserError
+from seedlab.train.sft import Document, SftSettings
+
+
+@dataclass(frozen=True)
+class SftJob:
+    """`policy` is a Hugging Face folder or hub id; `batches` name documents by index."""
+
+    folder: Path
+    policy: str
+    model: ModelConfig
+    cluster: ClusterConfig
+    threads: int
+    settings: SftSettings
+    documents: list[Document]
+    batches: list[list[int]]
+
+
+def write_job(job: SftJob) -> None:
+    """Write everything, the settings last: a folder without them is not a job yet."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    with gzip.open(job.folder / "documents.jsonl.gz", "wt", encoding="utf-8", compresslevel=3) as out:
+        for document in job.documents:
+            out.write(json.dumps(asdict(document)) + "\n")
+    values = {
+        "policy": job.policy, "model": job.model.model_dump(), "cluster": job.cluster.model_dump(), "threads": job.threads,
+        "settings": asdict(job.settings), "batches": job.batches,
+    }
+    (job.folder / "job.json").write_text(json.dumps(values))
+
+
+def read_job(folder: Path) -> SftJob:
+    """Raises UserError where the folder holds no complete job."""
+    try:
+        values = json.loads((folder / "job.json").read_text())
+        with gzip.open(folder / "documents.jsonl.gz", "rt", encoding="utf-8") as lines:
+            documents = [Document(**json.loads(line)) for line in lines]
+    except (OSError, EOFError, ValueError) as error:
+        raise UserError(f"{folder} holds no complete training job: {error}; remove it and start again") from error
+    settings = SftSettings(**{**values["settings"], "betas": tuple(values["settings"]["betas"])})
+    return SftJob(
+        folder, values["policy"], ModelConfig(**values["model"]), ClusterConfig(**values["cluster"]), values["threads"], settings,
+        documents, values["batches"],
+    )

@@ -1,0 +1,81 @@
+"""The plan of a run: everything that can be said about it before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seedlab.config.schema import Config
+from seedlab.envs import FAMILIES, PLANNED
+from seedlab.plan.memory import GB, Part, PhaseMemory, host_bytes, phases
+from seedlab.plan.shapes import ModelShape, shape_of
+from seedlab.plan.work import Assumptions, Device, Estimator, Work
+
+# Bytes of one sampled token in updates/: measured on runs of the tiny preset (docs/plan.md), compressed.
+TOKEN_ROW_BYTES = 45
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`capacity` is one GPU's memory in bytes, None on a CPU; `refusals` say why a run would not start."""
+
+    cfg: Config
+    shape: ModelShape
+    device: Device | None
+    assumed: Assumptions
+    memory: tuple[PhaseMemory, ...]
+    host: tuple[Part, ...]
+    work: tuple[Work, ...]
+    disk: tuple[Part, ...]
+    capacity: float | None
+    refusals: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        return self.capacity is None or all(phase.total <= self.capacity for phase in self.memory)
+
+    @property
+    def seconds(self) -> float | None:
+        known = [w.times * w.seconds for w in self.work if w.seconds is not None]
+        return sum(known) if known else None
+
+
+def make_plan(cfg: Config, device: Device | None = None, assumed: Assumptions | None = None) -> Plan:
+    """The plan of `cfg`; raises UserError where the model's shape is not known.  Works for presets whose environment is
+    not built yet: a plan needs its limits only."""
+    shape, assumed = shape_of(cfg), assumed or Assumptions.of(cfg)
+    estimate = Estimator(cfg, shape, device, assumed)
+    first = estimate.stage1() if cfg.initial == "stage1" and cfg.stage1.enabled else []
+    work = tuple([*first, *(estimate.stage2() if cfg.stage2.updates else []), *estimate.evaluation()])
+    return Plan(
+        cfg, shape, device, assumed, tuple(phases(cfg, shape)), tuple(host_bytes(cfg, shape)), work,
+        tuple(disk_parts(cfg, shape, work)), cfg.cluster.gpu_memory_gb * GB if cfg.model.device == "cuda" else None, tuple(refusals(cfg)),
+    )
+
+
+def disk_parts(cfg: Config, shape: ModelShape, work: tuple[Work, ...]) -> list[Part]:
+    """What a run leaves on disk; while a checkpoint is written, the one before it is still there."""
+    p, kept = shape.parameters, cfg.stage2.keep_checkpoints + 1
+    parts = []
+    if cfg.initial == "stage1" and cfg.stage1.enabled:
+        parts.append(Part("stage 1: theta_sft", 4 * p, f"4 bytes x {p:,}"))
+        if cfg.cluster.sft_zero_stage:
+            parts.append(Part("stage 1: DeepSpeed's checkpoints, until it is done", 2 * 16 * p, f"2 x up to 16 bytes x {p:,}"))
+    if not cfg.stage2.updates:
+        return parts
+    parts.append(Part("reference", 4 * p, f"4 bytes x {p:,}"))
+    parts.append(Part("checkpoints", 12 * p * kept, f"({cfg.stage2.keep_checkpoints} kept + 1 being written) x 12 bytes x {p:,} (float32 weights, Adam)"))
+    if cfg.store.tokens != "none":
+        every = 1 if cfg.store.tokens == "all" else int(cfg.store.tokens)
+        a, episodes = Assumptions.of(cfg), cfg.stage2.tasks_per_update * cfg.stage2.group_size
+        rows = cfg.stage2.updates / every * episodes * a.steps * a.response
+        parts.append(Part("token records", rows * TOKEN_ROW_BYTES, f"{rows:,.0f} sampled tokens x about {TOKEN_ROW_BYTES} bytes"))
+    return parts
+
+
+def refusals(cfg: Config) -> list[str]:
+    """Why `seedlab train` would refuse this configuration today."""
+    if cfg.env.name in PLANNED:
+        return [f"the environment {cfg.env.name} is known but not built yet: this plan can be read, a run will refuse to start"]
+    if cfg.env.name not in FAMILIES:
+        return [f"there is no environment {cfg.env.name!r}"]
+    return []

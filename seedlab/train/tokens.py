@@ -1,0 +1,132 @@
+"""What one update learns from, and its sampled tokens as tensors and as table rows: the same for every engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+
+from seedlab.config.schema import Stage2Config
+from seedlab.episodes.keys import stream_key
+from seedlab.objective.compose import ObjectiveOutput, TokenBatch
+from seedlab.objective.metrics import WeightedMeans
+from seedlab.rows.build import TokenRow, split_minibatches
+
+
+@dataclass
+class PreparedBatch:
+    """Everything one update learns from, per row [B] of `rows`: advantages, masks, fixed log-probs."""
+
+    rows: list[TokenRow]
+    advantage: list[torch.Tensor]  # per row [n]: the trajectory's, or the invalid step's where those differ
+    policy_mask_B: torch.Tensor  # 0 where the trajectory is unscored
+    opd_mask_B: torch.Tensor  # 0 without a usable skill, by `where`, or where the teacher context is too long
+    tied_B: torch.Tensor
+    logp_old: list[torch.Tensor] | None = None  # under theta_old where it was scored anew; None takes the sampler's
+    logp_ref: list[torch.Tensor] | None = None
+    logp_teacher_once: list[torch.Tensor] | None = None
+
+
+@dataclass
+class UpdateResult:
+    metrics: dict[str, float]
+    tokens: pd.DataFrame
+    steps: int
+    means: WeightedMeans
+    records: list[dict] = field(default_factory=list)
+    entropy_old: list[torch.Tensor] | None = None  # per row [n], under theta_old; None where the sampler gave them
+
+
+def pad(values: list[torch.Tensor], fill: float = 0.0) -> torch.Tensor:
+    """Rows of different lengths to [B, L], padded on the right."""
+    return torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=fill)
+
+
+def minibatch_plan(rows: int, cfg: Stage2Config, *, seed: int, update: int) -> list[list[int]]:
+    """Row indices of each minibatch of an update: a function of (seed, update) and the number of rows alone."""
+    order = np.random.default_rng(stream_key(seed, "minibatches", update)).permutation(rows).tolist()
+    return split_minibatches(rows, order, minibatches=cfg.minibatches, minibatch_rows=cfg.minibatch_rows)
+
+
+def old_log_probs(batch: PreparedBatch, indices: Sequence[int]) -> list[torch.Tensor]:
+    """Log-probs under theta_old of each row's sampled tokens."""
+    if batch.logp_old is not None:
+        return [batch.logp_old[i] for i in indices]
+    return [torch.tensor(batch.rows[i].logp_rollout) for i in indices]
+
+
+def token_batch(
+    batch: PreparedBatch, indices: Sequence[int], logp: list, entropy: list | None, teacher: list | None, device: torch.device | str = "cpu"
+) -> TokenBatch:
+    """Sampled tokens of the rows `indices`, padded; `logp`, `entropy` and `teacher` hold one tensor [n] per such row."""
+    rows = [batch.rows[i] for i in indices]
+    lengths = torch.tensor([len(r.positions) for r in rows])
+    present = (torch.arange(int(lengths.max()))[None] < lengths[:, None]).float()
+    index = torch.tensor(list(indices))
+    return TokenBatch(
+        logp=pad(logp),
+        logp_old=pad(old_log_probs(batch, indices)).to(device),
+        logp_ref=None if batch.logp_ref is None else pad([batch.logp_ref[i] for i in indices]).to(device),
+        logp_teacher=None if teacher is None else pad(teacher).to(device),
+        entropy=None if entropy is None else pad(entropy),
+        advantage=pad([batch.advantage[i] for i in indices]).to(device),
+        mask_policy=(present * batch.policy_mask_B[index][:, None]).to(device),
+        mask_opd=(present * batch.opd_mask_B[index][:, None]).to(device),
+    )
+
+
+def minibatch_masks(batch: PreparedBatch, indices: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Policy and OPD mask [B, L] of the rows `indices`."""
+    shape = [torch.ones(len(batch.rows[i].positions)) for i in indices]
+    index = torch.tensor(list(indices))
+    present = pad(shape)
+    return present * batch.policy_mask_B[index][:, None], present * batch.opd_mask_B[index][:, None]
+
+
+def token_frame(
+    batch: PreparedBatch, chosen: Sequence[int], inputs: TokenBatch, output: ObjectiveOutput, number: int,
+) -> pd.DataFrame:
+    """One line per sampled token, with the values at its first visit."""
+    rows = [batch.rows[i] for i in chosen]
+    sizes = [len(r.positions) for r in rows]
+
+    def flat(tensor):
+        if tensor is None:
+            return np.full(sum(sizes), np.nan, dtype=np.float32)
+        values = tensor.detach().float().cpu().numpy()
+        return np.concatenate([values[i, :n] for i, n in enumerate(sizes)])
+
+    masked = flat(inputs.mask_opd) == 0
+
+    def opd(tensor):
+        values = flat(tensor)
+        return np.where(masked, np.nan, values)
+
+    return pd.DataFrame(
+        {
+            "row": np.repeat(chosen, sizes),
+            "trajectory_index": np.repeat([r.trajectory for r in rows], sizes),
+            "step": np.concatenate([r.step for r in rows]),
+            "position": np.concatenate([r.place for r in rows]),
+            "token_id": np.concatenate([[r.ids[p] for p in r.positions] for r in rows]),
+            "mask_policy": flat(inputs.mask_policy) > 0,
+            "mask_opd": ~masked,
+            "logp_rollout": np.concatenate([np.asarray(r.logp_rollout, dtype=np.float32) for r in rows]),
+            "logp_old": flat(inputs.logp_old),
+            "logp_student": flat(inputs.logp),
+            "logp_teacher": opd(inputs.logp_teacher),
+            "logp_ref": flat(inputs.logp_ref),
+            "entropy": flat(inputs.entropy),
+            "delta": opd(output.delta),
+            "gate": opd(output.gate),
+            "advantage": flat(inputs.advantage),
+            "ratio": flat(output.ratio),
+            "clipped": flat(output.clipped) > 0,
+            "kl": flat(output.kl),
+            "net_coefficient": flat(output.net_coefficient),
+            "minibatch": number,
+        }
+    )
