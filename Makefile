@@ -1,7 +1,8 @@
 # make demo · make test · make test-full · make lab · make alfworld
 #
 # Everything goes into .venv; a stamp file inside it says what is installed, so that a second call starts at once.
-# PYTHON=python3.12 chooses another interpreter, QUICK=1 the short demo, OUT=folder another run folder.
+# PYTHON=python3.12 chooses another interpreter, QUICK=1 the short demo, OUT=folder another run folder,
+# LAB_ARGS=--no-browser JupyterLab's own options.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,6 +10,7 @@ ALFWORLD_VENV ?= .venv-alfworld
 VERL_VENV ?= .venv-verl
 OUT ?= runs/demo
 PYTEST_ARGS ?=
+LAB_ARGS ?=
 
 BIN := $(VENV)/bin
 # requirements/cpu.lock has the exact version of everything; pip takes from it what is asked for.
@@ -32,7 +34,7 @@ test-full: $(VENV)/.installed-browser $(if $(SEEDLAB_ALFWORLD_PYTHON),,$(ALFWORL
 python_of = $$(test -n "$$SEEDLAB_$(1)_PYTHON" || { test -e $(2)/.installed && echo SEEDLAB_$(1)_PYTHON=$(abspath $(2))/bin/python; })
 
 lab: $(VENV)/.installed-notebooks
-	$(RUN) $(BIN)/jupyter lab notebooks
+	$(RUN) $(BIN)/jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(LAB_ARGS)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \

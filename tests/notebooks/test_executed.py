@@ -76,9 +76,3 @@ def test_analysis(execute, tmp_path):
     assert len(drawn) == 10 and all(f["layout"]["title"]["text"] for f in drawn)
     assert all(f["config"]["showSendToCloud"] is False for f in drawn)  # plotly's own button uploads the chart
     assert {p.name for p in (tmp_path / "exported").iterdir()} >= {"analysis.html", "gates.csv", "differences.csv"}
-
-
-def test_a_misspelt_parameter_stops_the_notebook(execute):
-    papermill = pytest.importorskip("papermill", reason="running notebooks needs the extra `notebooks`")
-    with pytest.raises(papermill.PapermillExecutionError, match="no parameter 'leval'; did you mean 'level'"):
-        execute("04_analysis", leval=0.5)
