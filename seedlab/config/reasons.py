@@ -36,6 +36,12 @@ REASONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("micro",), "stage2.updates", _MICRO_SIZE),
     (("micro",), "stage2.tasks_per_update", _MICRO_SIZE),
     (("micro",), "stage2.group_size", _MICRO_SIZE),
+    # the tiny policy on official games
+    (("alfworld-tiny",), "env.max_steps",
+     "the scripted expert needs nine steps on average and 19 in nine games of ten with a fifth of stray commands; longer episodes only repeat a mistake"),
+    (("alfworld-tiny",), "env.panel_sizes.*", "1,200 train games suffice, 600 of them for demonstrations alone"),
+    (("alfworld-tiny",), "stage1.tasks", _LAPTOP_SIZE),
+    (("alfworld-tiny",), "stage1.rollouts_per_task", _LAPTOP_SIZE),
     # the from-scratch policy
     (_TINY, "model.path", "a from-scratch policy of under a million parameters needs no GPU and no model hub"),
     (_TINY, "env.data", "generated rooms need no download"),

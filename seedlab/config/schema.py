@@ -50,6 +50,9 @@ class TinyConfig(Section):
     expert_noise: tuple[float, float] = Field((0.05, 0.4), description="share of random actions, first and last document")
     learning_rate: float = Field(2.5e-3, gt=0, description="peak learning rate of the pretraining")
     batch_tokens: int = Field(2048, gt=0, description="tokens of one optimizer step of the pretraining")
+    sort_window: int = Field(
+        1, gt=0, description="successive demonstrations that are sorted by length before they are batched, so that little is padded; 1 keeps their order"
+    )
     seed: int = Field(0, ge=0, description="seed of initial weights and demonstrations; not the seed of the run")
 
 
@@ -68,16 +71,18 @@ class EnvConfig(Section):
     max_steps: int = Field(15, gt=0, description="environment steps after which an episode is cut")
     layout: Literal["step", "conversation"] = Field("conversation", description="one training row per step with a fresh prompt, or one multi-turn row per trajectory")
     history_window: int | None = Field(None, description="(observation, action) pairs kept in the prompt; None keeps all that fit")
-    prompt: Literal["compact", "instruct"] = Field("compact", description="`instruct` asks for think and action tags")
+    prompt: Literal["compact", "terse", "instruct"] = Field(
+        "compact", description="`terse` is `compact` without articles, commas and `and`; `instruct` asks for think and action tags"
+    )
     show_admissible: bool = Field(False, description="list the admissible commands in each prompt")
-    restate: bool = Field(True, description="repeat goal and inventory in every observation (compact prompt)")
+    restate: bool = Field(True, description="repeat goal and inventory in every observation (compact and terse prompt)")
     success_reward: float = Field(1.0, gt=0, description="return of a successful episode")
     receptacles: tuple[int, int] = Field((6, 9), description="generated rooms: least and most receptacles")
     distractors: tuple[int, int] = Field((3, 5), description="generated rooms: least and most other objects")
     panel_seed: int = Field(0, ge=0, description="seed that draws the task ids of the panels")
     panel_sizes: dict[str, int] = Field(
         default_factory=lambda: {"stage1": 180, "train": 600, "dev": 96, "seen": 96, "unseen": 96},
-        description="task ids of each panel",
+        description="task ids of each panel; `demonstrations`, which may be left out, keeps tasks for the tiny policy's demonstrations alone",
     )
     panel_limits: dict[str, int] = Field(default_factory=dict, description="use only the first k ids of a panel")
     train_fraction: float = Field(1.0, gt=0, le=1, description="share of the train panel that is used")

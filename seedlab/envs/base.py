@@ -27,6 +27,10 @@ class FamilyBase:
     def panels(self) -> dict[str, Panel]:
         raise NotImplementedError
 
+    def data_hash(self) -> str | None:
+        """Names the contents of the files that the tasks outside evaluation come from; None where settings make them."""
+        return None
+
     def hindsight_skill(self, goal: str, observations: list[str], actions: list[str], success: bool) -> str:
         raise self._lacks("scripted analyzer", "set external.kind=openai")
 
@@ -34,6 +38,9 @@ class FamilyBase:
         raise self._lacks("scripted analyzer", "analyzer accuracy cannot be measured here")
 
     def demonstrate(self, env: Environment, rng, noise: float, skill: str | None = None):
+        raise self._lacks("scripted expert", "start from a pretrained model (model.path)")
+
+    def demonstration_tasks(self) -> tuple[str, ...]:
         raise self._lacks("scripted expert", "start from a pretrained model (model.path)")
 
     def oracle_plan(self, env: Environment) -> list[str]:
@@ -81,15 +88,17 @@ def cut_panels(panels: dict[str, Panel], limits: dict[str, int], train_fraction:
     return out
 
 
-def check_panel_sizes(sizes: dict[str, int], names: tuple[str, ...]) -> None:
-    """Every panel named once with a size of at least 0; EnvironmentSettingsError otherwise."""
-    unknown, missing = [n for n in sizes if n not in names], [n for n in names if n not in sizes]
+def check_panel_sizes(sizes: dict[str, int], names: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
+    """Every panel of `names` given once with a size of at least 0, those of `optional` at most once;
+    EnvironmentSettingsError otherwise."""
+    unknown, missing = [n for n in sizes if n not in (*names, *optional)], [n for n in names if n not in sizes]
     if unknown or missing:
         raise EnvironmentSettingsError(
             f"env.panel_sizes must give exactly {', '.join(names)}"
+            + (f", and may give {', '.join(optional)}" if optional else "")
             + (f"; unknown: {', '.join(unknown)}" if unknown else "")
             + (f"; missing: {', '.join(missing)}" if missing else "")
         )
-    negative = [n for n in names if sizes[n] < 0]
+    negative = [n for n in sizes if sizes[n] < 0]
     if negative:
         raise EnvironmentSettingsError(f"env.panel_sizes.{negative[0]} is {sizes[negative[0]]}; it must not be negative")

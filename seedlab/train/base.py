@@ -23,32 +23,43 @@ from seedlab.train.sft import Document, SftSettings, batches_by_tokens, train_do
 Progress = Callable[[str, int, int, str], None]
 
 
+# Fields that came later, with the value at which they change nothing: results made before keep their names.
+_NEUTRAL = {"sort_window": 1}
+
+
 def base_key(cfg: Config) -> str:
     return content_key(
-        "base", tiny=cfg.tiny.model_dump(), env=task_settings(cfg), context=cfg.model.context, threads=cfg.threads
+        "base", tiny=tiny_settings(cfg), env=task_settings(cfg), context=cfg.model.context, threads=cfg.threads
     )
 
 
+def tiny_settings(cfg: Config) -> dict:
+    """The section `tiny` as part of a content key."""
+    return {k: v for k, v in cfg.tiny.model_dump().items() if k not in _NEUTRAL or v != _NEUTRAL[k]}
+
+
 def task_settings(cfg: Config) -> dict:
-    """Settings of the environment that decide what a cached result saw.
+    """Settings of the environment that decide what a cached result saw, with the games' contents in place of the folder
+    they lie in.
 
     Panel limits and the share of train tasks that RL uses do not; nor does which of two equal engines played.
     """
-    return cfg.env.model_dump(exclude={"panel_limits", "train_fraction", "backend", "official_timeout_s", "incomplete"})
+    settings = cfg.env.model_dump(exclude={"panel_limits", "train_fraction", "backend", "official_timeout_s", "incomplete"})
+    return settings if cfg.env.data is None else settings | {"data": make_family(cfg.env).data_hash()}
 
 
 def demonstration_documents(
     cfg: Config, policy: Policy, progress: Progress = lambda *a: None, *, count: int, skill_fraction: float,
     noise: tuple[float, float], seed: int,
 ) -> list[Document]:
-    """Demonstrations on `train` tasks as documents: weight 1 on actions, `observation_weight` elsewhere.
+    """Demonstrations on the family's demonstration tasks as documents: weight 1 on actions, `observation_weight` elsewhere.
 
     Noise rises linearly over the documents, so that near-expert ones come first.  A skill, where there is one, was
     written by the scripted analyzer from another, noisy attempt at the same task.
     """
     family = make_family(cfg.env)
     prompts = make_prompt_format(cfg.env)
-    tasks = family.panels()["train"].task_ids
+    tasks = family.demonstration_tasks()
     rng = np.random.default_rng([seed, 1])
     low, high = noise
     marker = policy.tokenizer.convert_tokens_to_ids("<|assistant|>")
@@ -106,7 +117,7 @@ def build_tiny_base(cfg: Config, progress: Progress = lambda *a: None) -> Path:
             cfg, policy, progress, count=cfg.tiny.documents, skill_fraction=cfg.tiny.skill_fraction,
             noise=cfg.tiny.expert_noise, seed=cfg.tiny.seed,
         )
-        batches = batches_by_tokens([len(d.ids) for d in documents], cfg.tiny.batch_tokens)
+        batches = batches_by_tokens([len(d.ids) for d in documents], cfg.tiny.batch_tokens, window=cfg.tiny.sort_window, seed=cfg.tiny.seed)
         settings = SftSettings(cfg.tiny.learning_rate, 0.1, 0.05, 0.01, (0.9, 0.98), 1.0, 8192)
         model.train()
         losses = train_documents(

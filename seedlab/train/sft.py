@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Callable, Sequence
+from typing import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -62,16 +62,32 @@ def batches_by_count(count: int, size: int, epochs: int, seed: int) -> list[list
     return out
 
 
-def batches_by_tokens(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Batches in document order, each of about `budget` tokens."""
+def batches_by_tokens(lengths: Sequence[int], budget: int, *, window: int = 1, seed: int = 0) -> list[list[int]]:
+    """Batches of about `budget` tokens, in document order.
+
+    With a `window` above 1, so many successive documents are batched by rising length (rows of one batch are then
+    padded little) and the window's batches are shuffled, so that training does not swing between short and long.
+    """
+    if window == 1:
+        return _fill(range(len(lengths)), lengths, budget)
+    rng = np.random.default_rng([seed, 3])
+    out: list[list[int]] = []
+    for start in range(0, len(lengths), window):
+        part = sorted(range(start, min(start + window, len(lengths))), key=lambda i: lengths[i])
+        batches = _fill(part, lengths, budget)
+        out += [batches[i] for i in rng.permutation(len(batches)).tolist()]
+    return out
+
+
+def _fill(order: Iterable[int], lengths: Sequence[int], budget: int) -> list[list[int]]:
     out: list[list[int]] = [[]]
     filled = 0
-    for index, length in enumerate(lengths):
-        if out[-1] and filled + length > budget:
+    for index in order:
+        if out[-1] and filled + lengths[index] > budget:
             out.append([])
             filled = 0
         out[-1].append(index)
-        filled += length
+        filled += lengths[index]
     return out
 
 

@@ -23,7 +23,7 @@ from seedlab.episodes.records import Skill, Step, Trajectory
 from seedlab.errors import UserError
 from seedlab.policy.load import Policy, load_policy
 from seedlab.skills import OwnAnalyzer, ScriptedAnalyzer, analyzer_prompt, completion_text, count_reasons, write_skills
-from seedlab.train.base import base_key, build_tiny_base, demonstration_documents, task_settings
+from seedlab.train.base import base_key, build_tiny_base, demonstration_documents, task_settings, tiny_settings
 from seedlab.train.cached import build_once, cache_root, content_key
 from seedlab.train.evaluate import summarise, episode_frame
 from seedlab.train.session import Progress, Session, silent
@@ -60,7 +60,7 @@ def sft_key(cfg: Config) -> str:
     # DeepSpeed trains bf16 weights with float32 masters; this process computes in bf16 over float32 weights.
     bf16_weights = {"bf16_weights": True} if cfg.cluster.sft_zero_stage and cfg.model.dtype == "bfloat16" else {}
     return content_key(
-        "stage1-sft", labels=labels_key(cfg), stage1=cfg.stage1.model_dump(exclude={"enabled"}), tiny=cfg.tiny.model_dump(), **bf16_weights
+        "stage1-sft", labels=labels_key(cfg), stage1=cfg.stage1.model_dump(exclude={"enabled"}), tiny=tiny_settings(cfg), **bf16_weights
     )
 
 

@@ -70,6 +70,23 @@ def test_limits_and_train_fraction_keep_the_first_ids():
     assert cut["dev"].hash != full["dev"].hash
 
 
+def test_demonstrations_are_a_panel_of_their_own_where_they_have_a_size():
+    plain, more = panels(), panels(panel_sizes=EnvConfig().panel_sizes | {"demonstrations": 60})
+    shown = more.pop("demonstrations")
+    assert more == plain and len(shown.task_ids) == 60
+    assert not set(shown.task_ids) & {i for p in plain.values() for i in p.task_ids}
+    assert combos(shown) <= combos(plain["train"])
+
+
+def test_demonstrations_show_whole_panels_whatever_is_cut():
+    cut = dict(panel_limits={"train": 7}, train_fraction=0.25)
+    assert make_family(EnvConfig(**cut)).demonstration_tasks() == panels()["train"].task_ids
+    sizes = EnvConfig().panel_sizes | {"demonstrations": 9}
+    apart = make_family(EnvConfig(panel_sizes=sizes, **cut))
+    assert apart.demonstration_tasks() == panels(panel_sizes=sizes)["demonstrations"].task_ids
+    assert apart.data_hash() is None  # settings alone make generated rooms
+
+
 def test_panel_seed_changes_the_panels():
     assert panels(panel_seed=1)["train"].hash != panels()["train"].hash
 
@@ -78,7 +95,8 @@ def test_panel_seed_changes_the_panels():
     ("settings", "message"),
     [
         (dict(panel_sizes={"train": 3}), "missing: stage1, dev, seen, unseen"),
-        (dict(panel_sizes=dict.fromkeys(PANELS, 1) | {"test": 3}), "unknown: test"),
+        (dict(panel_sizes=dict.fromkeys(PANELS, 1) | {"test": 3}), "may give demonstrations; unknown: test"),
+        (dict(panel_sizes=dict.fromkeys(PANELS, 1) | {"demonstrations": -1}), "env.panel_sizes.demonstrations"),
         (dict(panel_sizes=dict.fromkeys(PANELS, 1) | {"dev": -1}), "env.panel_sizes.dev"),
         (dict(panel_limits={"test": 3}), "env.panel_limits names 'test'"),
         (dict(panel_limits={"dev": -3}), "env.panel_limits.dev"),
@@ -100,7 +118,7 @@ def test_a_family_without_scripted_helpers_says_so():
     assert family.has_scripted_analyzer is False and make_family(EnvConfig()).has_scripted_analyzer is True
     for call in (
         lambda: family.hindsight_skill("", [], [], True), lambda: family.skill_agreement("", ""),
-        lambda: family.demonstrate(None, None, 0.0), lambda: family.oracle_plan(None),
+        lambda: family.demonstrate(None, None, 0.0), lambda: family.demonstration_tasks(), lambda: family.oracle_plan(None),
         lambda: family.oracle_distance(None), lambda: family.progress(None, ""), lambda: family.vocabulary(),
     ):  # fmt: skip
         with pytest.raises(NoScriptedAnalyzer, match="environment 'unnamed' has no"):

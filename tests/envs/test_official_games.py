@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import tarfile
 import warnings
 from collections import Counter
@@ -143,6 +144,31 @@ def test_panels_of_a_folder_or_its_parent(tmp_path):
     assert panels(tmp_path, panel_seed=1)["train"] != made["train"]
     assert panels(tmp_path, panel_seed=1)["seen"] == made["seen"]
     assert len(panels(tmp_path, panel_limits={"seen": 4})["seen"].task_ids) == 4
+
+
+def test_demonstrations_are_further_train_games(tmp_path):
+    plain = panels(small_release(tmp_path))
+    more = panels(tmp_path, panel_sizes=SIZES | {"demonstrations": 24})
+    shown = more.pop("demonstrations")
+    assert more == plain and len(shown.task_ids) == 24
+    assert len({i for p in plain.values() for i in p.task_ids} | set(shown.task_ids)) == 24 + 24 + 18 + 12
+    with pytest.raises(GameFileError, match="dev 6 . demonstrations 25 = 49"):
+        panels(tmp_path, panel_sizes=SIZES | {"demonstrations": 25})
+
+
+def test_the_data_hash_names_the_contents_that_are_trained_on(tmp_path):
+    (tmp_path / "a").mkdir()
+    before = family(small_release(tmp_path / "a")).data_hash()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert family(tmp_path / "b").data_hash() == before  # the place does not matter
+    evaluated = panels(tmp_path / "b")["seen"].task_ids[0]
+    layout(tmp_path / "b", *evaluated.split("/")[1:], text='{"solvable": true, "walkthrough": []}')
+    assert family(tmp_path / "b").data_hash() == before
+    for name in ("stage1", "train", "dev"):
+        changed = panels(tmp_path / "b")[name].task_ids[0]
+        layout(tmp_path / "b", *changed.split("/")[1:], text='{"solvable": true, "walkthrough": []}')
+        assert family(tmp_path / "b").data_hash() != before
+        layout(tmp_path / "b", *changed.split("/")[1:])
 
 
 def test_what_the_official_loader_skips_is_skipped(tmp_path):

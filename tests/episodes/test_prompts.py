@@ -50,6 +50,19 @@ def test_compact_conversation_without_restating():
     assert contents(got)[2] == "you arrive at desk 1 . on the desk 1 , you see a mug 1 ."
 
 
+def test_terse_conversation_leaves_the_filling_words_out():
+    got = make_prompt_format(EnvConfig(prompt="terse")).messages(history(2), skill="take the mug , then look")
+    assert contents(got) == [
+        "task : put hot mug in cabinet .\n"
+        "skill : take the mug , then look\n"
+        "hold : nothing\n"
+        "you are in middle of room . looking quickly around you you see cabinet 4 desk 1 .",
+        "<think>T0</think><action>Go to desk 1</action>",
+        "task : put hot mug in cabinet .\nhold : mug 1\nyou arrive at desk 1 . on desk 1 you see mug 1 .",
+    ]
+    assert make_prompt_format(EnvConfig(prompt="terse")).extends
+
+
 def test_compact_step_is_one_message_with_the_window():
     env = EnvConfig(layout="step", history_window=1, show_admissible=True)
     got = make_prompt_format(env).messages(history(3), skill="s")
@@ -212,5 +225,5 @@ def test_fallback_is_the_last_thirty_characters():
 
 
 def test_unknown_prompt_kind():
-    with pytest.raises(ValueError, match="compact or instruct"):
+    with pytest.raises(ValueError, match="compact, terse or instruct"):
         parse_action("x", "other")

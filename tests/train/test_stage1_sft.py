@@ -45,6 +45,17 @@ def test_token_batches_keep_the_order_and_the_budget():
     assert batches_by_tokens([3, 4, 5, 20, 1, 1], 9) == [[0, 1], [2], [3], [4, 5]]
 
 
+def test_a_window_is_batched_by_length_and_loses_nothing():
+    lengths = [9, 1, 8, 2, 7, 3, 5, 5, 4, 6]
+    got = batches_by_tokens(lengths, 10, window=6, seed=1)
+    assert sorted(i for b in got for i in b) == list(range(10))
+    first = [b for b in got if max(b) < 6]
+    assert len([i for b in first for i in b]) == 6 and got[: len(first)] == first  # windows stay in order
+    assert sorted([lengths[i] for i in b] for b in first) == [[1, 2, 3], [7], [8], [9]]
+    assert got == batches_by_tokens(lengths, 10, window=6, seed=1)
+    assert any(got != batches_by_tokens(lengths, 10, window=6, seed=s) for s in range(2, 6))
+
+
 def documents(count=7):
     g = torch.Generator().manual_seed(0)
     out = []

@@ -14,16 +14,17 @@ from seedlab.envs.household.engine import Household
 from seedlab.envs.household.expert import Demonstration, demonstrate
 from seedlab.envs.household.games import load_game
 from seedlab.envs.household.goals import TASK_TYPES
-from seedlab.envs.household.official import game_path, games_root, official_panels
+from seedlab.envs.household.official import game_path, games_hash, games_root, official_panels
 from seedlab.envs.household.rooms import generate_facts
 from seedlab.envs.household.skills import SkillAgreement, SkillFacts, skill_agreement, skill_facts
-from seedlab.envs.household.tasks import PANELS, generated_panels, parse_task_id
+from seedlab.envs.household.tasks import DEMONSTRATIONS, PANELS, generated_panels, parse_task_id
 from seedlab.envs.household.words import vocabulary
 from seedlab.envs.household.world import Facts, World, build_world
 from seedlab.envs.protocol import Panel
 
 LEAST_RECEPTACLES = 4  # target, appliance and two places where the object may start
 _WORLDS_KEPT = 2048
+EVALUATION = ("seen", "unseen")
 
 
 class HouseholdFamily(FamilyBase):
@@ -34,7 +35,7 @@ class HouseholdFamily(FamilyBase):
     has_scripted_analyzer = True
 
     def __init__(self, config: EnvConfig):
-        check_panel_sizes(config.panel_sizes, PANELS)
+        check_panel_sizes(config.panel_sizes, PANELS, (DEMONSTRATIONS,))
         _check_range("receptacles", config.receptacles, LEAST_RECEPTACLES)
         _check_range("distractors", config.distractors, 0)
         self.config = config
@@ -58,21 +59,36 @@ class HouseholdFamily(FamilyBase):
         return Household(self._world(task_id), task_id, self.config.max_steps, self.config.success_reward)
 
     def panels(self) -> dict[str, Panel]:
-        """stage1, train, dev, seen and unseen: pairwise disjoint, task types alternating, cut as the config says.
+        """stage1, train, dev, seen and unseen, and demonstrations where it has a size: pairwise disjoint, task types
+        alternating, cut as the config says.
 
         An incomplete evaluation split of official games is refused, or with `env.incomplete` said in a warning; `notes`
         keep what is missing.
         """
         if self._panels is None:
-            sizes, seed = self.config.panel_sizes, self.config.panel_seed
-            if self.root is None:
-                panels = generated_panels(sizes, seed)
-            else:
-                panels, self.notes = official_panels(self.root, sizes, seed, self.config.incomplete)
-                for note in self.notes:
-                    warnings.warn(note, stacklevel=2)
-            self._panels = cut_panels(panels, self.config.panel_limits, self.config.train_fraction)
+            self._panels = cut_panels(self.whole_panels(), self.config.panel_limits, self.config.train_fraction)
+            for note in self.notes:
+                warnings.warn(note, stacklevel=2)
         return dict(self._panels)
+
+    def whole_panels(self) -> dict[str, Panel]:
+        """The panels before `panel_limits` and `train_fraction` cut them."""
+        sizes, seed = self.config.panel_sizes, self.config.panel_seed
+        if self.root is None:
+            return generated_panels(sizes, seed)
+        panels, self.notes = official_panels(self.root, sizes, seed, self.config.incomplete)
+        return panels
+
+    def demonstration_tasks(self) -> tuple[str, ...]:
+        """Tasks that a scripted expert may show: a panel of their own where it has a size, else the whole train panel."""
+        panels = self.whole_panels()
+        return panels.get(DEMONSTRATIONS, panels["train"]).task_ids
+
+    def data_hash(self) -> str | None:
+        """Over the official games of all panels but `seen` and `unseen`; None for generated rooms."""
+        if self.root is None:
+            return None
+        return games_hash(self.root, [i for name, panel in self.whole_panels().items() if name not in EVALUATION for i in panel.task_ids])
 
     def demonstrate(self, env: Household, rng: np.random.Generator, noise: float, skill: str | None = None) -> Demonstration:
         return demonstrate(env, rng, noise, skill)

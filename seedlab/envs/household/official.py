@@ -17,6 +17,7 @@ from pathlib import Path
 
 from seedlab.envs.household.games import GameFileError
 from seedlab.envs.household.goals import TASK_TYPES
+from seedlab.envs.household.tasks import DEMONSTRATIONS
 from seedlab.envs.protocol import Panel
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
@@ -135,12 +136,13 @@ def alternate(by_type: dict[str, tuple[str, ...]]) -> list[str]:
 def official_panels(
     root: Path, sizes: dict[str, int], panel_seed: int, incomplete: bool = False
 ) -> tuple[dict[str, Panel], tuple[str, ...]]:
-    """The five panels and notes on what is missing.  Sizes count for stage1, train and dev alone.
+    """The five panels (and `demonstrations` where it has a size) and notes on what is missing.
 
     An evaluation split that is not exactly the official one is refused with what it lacks, unless `incomplete`.
-    The train split is put in a hashed order by `panel_seed`, type by type in turn, and cut into stage1, train, dev.
+    The train split is put in a hashed order by `panel_seed`, type by type in turn, and cut into stage1, train, dev and
+    demonstrations, whose sizes alone count.
     """
-    parts = {name: sizes[name] for name in ("stage1", "train", "dev")}
+    parts = {name: sizes[name] for name in ("stage1", "train", "dev", DEMONSTRATIONS) if name in sizes}
     needed, notes, pool = sum(parts.values()), [], []
     if needed:
         train = list_split(root, "train")
@@ -169,6 +171,14 @@ def official_panels(
         notes += split.notes
         panels[name] = Panel(name, tuple(alternate(split.by_type)))
     return panels, tuple(notes)
+
+
+def games_hash(root: Path, task_ids: list[str]) -> str:
+    """Hash over the contents of the tasks' files, in the order given; where the folder lies does not matter."""
+    found = hashlib.sha256()
+    for task_id in task_ids:
+        found.update(f"{task_id}|{hashlib.sha256(game_path(root, task_id).read_bytes()).hexdigest()}\n".encode())
+    return found.hexdigest()[:16]
 
 
 def _order(panel_seed: int, task_id: str) -> str:

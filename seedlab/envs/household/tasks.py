@@ -11,6 +11,8 @@ from seedlab.envs.household.rooms import combinations, room_kinds
 from seedlab.envs.protocol import Panel
 
 PANELS = ("stage1", "train", "dev", "seen", "unseen")
+DEMONSTRATIONS = "demonstrations"  # optional: tasks of the tiny policy's demonstrations, which are else those of `train`
+_DEMONSTRATION_NUMBERS = 1_000_000  # rooms of demonstrations are numbered from here, so that no panel has one of them
 HELD_OUT_SHARE = 0.2
 _TASK_ID = re.compile(r"household/(\w+)-(\w+)-(\w+)-(\d+)$")
 
@@ -57,20 +59,21 @@ def split_combinations(panel_seed: int) -> dict[str, tuple[tuple[tuple[str, str]
 
 
 def generated_panels(sizes: dict[str, int], panel_seed: int) -> dict[str, Panel]:
-    """The five panels.  Types alternate; each panel walks the combinations in the same order with rooms of its own.
+    """The five panels, and `demonstrations` where it has a size.  Types alternate; each panel walks the combinations in the same order with rooms of its own.
 
     A panel's first k ids do not depend on its size or on other panels.
     """
     split = split_combinations(panel_seed)
     panels = {}
-    for place, name in enumerate(PANELS):
+    for place, name in enumerate((*PANELS, DEMONSTRATIONS) if DEMONSTRATIONS in sizes else PANELS):
         ids = []
         for i in range(sizes[name]):
             task_type = TASK_TYPES[i % len(TASK_TYPES)]
             pairs = split[task_type][1 if name == "unseen" else 0]
             turn, which = divmod(i // len(TASK_TYPES), len(pairs))
             thing, target = pairs[which]
-            ids.append(f"household/{task_type}-{thing}-{target}-{turn * len(PANELS) + place:04d}")
+            number = _DEMONSTRATION_NUMBERS + turn if name == DEMONSTRATIONS else turn * len(PANELS) + place
+            ids.append(f"household/{task_type}-{thing}-{target}-{number:04d}")
         panels[name] = Panel(name, tuple(ids))
     return panels
 
