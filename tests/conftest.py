@@ -1,5 +1,7 @@
 """Small random policies and sessions for tests that need real weights; nothing heavy is imported before it is used."""
 
+import os
+
 import pytest
 
 
@@ -82,3 +84,21 @@ def finished(tmp_path_factory, own_cache, micro):
     from seedlab.train.run import train
 
     return train(micro(), tmp_path_factory.mktemp("finished") / "run", results=own_cache.parent / "results.jsonl")
+
+
+@pytest.fixture(scope="session")
+def real_games(tmp_path_factory):
+    """The real games that SEEDLAB_DATA holds, unpacked where they are packed."""
+    import tarfile
+    from pathlib import Path
+
+    if "SEEDLAB_DATA" not in os.environ:
+        pytest.skip("SEEDLAB_DATA is not set: wanted its folder alfworld/ with real games")
+    folder = Path(os.environ["SEEDLAB_DATA"]) / "alfworld"
+    packed = folder / "games.tar.xz"
+    if not packed.is_file():
+        return folder
+    target = tmp_path_factory.mktemp("games")
+    with tarfile.open(packed) as archive:
+        archive.extractall(target, filter="data")
+    return target

@@ -26,11 +26,16 @@ def explain() -> str:
 
 
 def with_current_table(page: str, source: str = "the page") -> str:
-    """`page` with the text between its two markers replaced by the current tables.  Raises ConfigError without them."""
-    if page.count(BEGIN) != 1 or page.count(END) != 1:
-        raise ConfigError(f"{source} needs the lines {BEGIN!r} and {END!r}, each once")
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{explain()}\n{END}{rest.split(END)[1]}"
+    """`page` with the tables between its markers renewed."""
+    return replaced_between(page, BEGIN, END, explain(), source)
+
+
+def replaced_between(page: str, begin: str, end: str, content: str, source: str = "the page") -> str:
+    """`page` with `content` between the lines `begin` and `end`; ConfigError where one is not there exactly once."""
+    if page.count(begin) != 1 or page.count(end) != 1:
+        raise ConfigError(f"{source} needs the lines {begin!r} and {end!r}, each once")
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n\n{content}\n{end}{rest.split(end)[1]}"
 
 
 def _table(title: str, doc: str | None, fields: list[tuple[str, Any]], prefix: str) -> str:

@@ -1,10 +1,8 @@
 """Official game files: reading, refusing, task ids and panels; on real games where SEEDLAB_DATA names them."""
 
 import json
-import os
 import random
 import shutil
-import tarfile
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -210,21 +208,6 @@ def test_a_wrong_task_id_is_named_with_official_games(tmp_path, task_id):
     with pytest.raises(GameFileError, match="is not a task id") as error:
         family(small_release(tmp_path)).make(task_id)
     assert task_id in str(error.value)
-
-
-@pytest.fixture(scope="module")
-def real_games(tmp_path_factory):
-    """The real games that SEEDLAB_DATA holds, unpacked where they are packed."""
-    if "SEEDLAB_DATA" not in os.environ:
-        pytest.skip("SEEDLAB_DATA is not set: wanted its folder alfworld/ with real games")
-    folder = Path(os.environ["SEEDLAB_DATA"]) / "alfworld"
-    packed = folder / "games.tar.xz"
-    if not packed.is_file():
-        return folder
-    target = tmp_path_factory.mktemp("games")
-    with tarfile.open(packed) as archive:
-        archive.extractall(target, filter="data")
-    return target
 
 
 def test_real_splits_have_their_official_counts(real_games):  # case D4
