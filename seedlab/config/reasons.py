@@ -38,7 +38,7 @@ REASONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("micro",), "stage2.group_size", _MICRO_SIZE),
     # the tiny policy on official games
     (("alfworld-tiny",), "env.max_steps",
-     "the scripted expert needs nine steps on average and 19 in nine games of ten with a fifth of stray commands; longer episodes only repeat a mistake"),
+     "the scripted expert needs nine steps on average, and 19 in nine of ten games with a fifth of stray commands; a third less time"),
     (("alfworld-tiny",), "env.panel_sizes.*", "1,200 train games suffice, 600 of them for demonstrations alone"),
     (("alfworld-tiny",), "stage1.tasks", _LAPTOP_SIZE),
     (("alfworld-tiny",), "stage1.rollouts_per_task", _LAPTOP_SIZE),
