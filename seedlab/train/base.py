@@ -39,7 +39,8 @@ def tiny_settings(cfg: Config) -> dict:
 
 
 def task_settings(cfg: Config) -> dict:
-    """Settings of the environment that decide what a cached result saw, with the games' contents in place of their folder.
+    """Settings of the environment that decide what a cached result saw, with the games' contents in place of the folder
+    they lie in.
 
     Panel limits and the share of train tasks that RL uses do not; nor does which of two equal engines played.
     """
