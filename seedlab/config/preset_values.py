@@ -177,7 +177,7 @@ _ENVIRONMENTS: dict[str, Settings] = {
 # --- the public code --------------------------------------------------------------------------------------------------
 
 _AUTHORS: Settings = {
-    "env": {"success_reward": 10.0},
+    "env": {"success_reward": 10.0, "history_lines": "bracketed"},
     "analyzer": {"max_copied_fraction": 1.0},
     "external": {"max_tokens": 1024},
     "stage2": {"updates": 160},
@@ -191,8 +191,8 @@ _AUTHORS: Settings = {
     },
 }
 _AUTHORS_BY_ENVIRONMENT: dict[str, Settings] = {
-    "alfworld": {},
-    "webshop": {"objective": {"advantage_scale": "mean"}},
+    "alfworld": {"env": {"task_line": "unless_stated", "list_help": False}},
+    "webshop": {"env": {"fallback_characters": 20}, "objective": {"advantage_scale": "mean"}},
     "search": {
         "env": {"success_reward": 1.0},
         "stage2": {"updates": 150},
