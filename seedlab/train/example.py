@@ -67,3 +67,4 @@ def drop_weights(run: Path) -> None:
         shutil.rmtree(found[1])
     (root / "latest").unlink(missing_ok=True)
     (root / "reference" / "model.safetensors").unlink(missing_ok=True)
+    (run / ".writer.lock").unlink(missing_ok=True)
