@@ -65,7 +65,7 @@ _ALFWORLD_TINY: Settings = {
     "rollout": {"max_prompt_tokens": 1280},
     "analyzer": {"max_prompt_tokens": 1472},
     "stage1": {"tasks": 90, "rollouts_per_task": 4},
-    "stage2": {"updates": 10, "checkpoint_every": 2, "log_gradient_terms_every": 0},
+    "stage2": {"updates": 12, "checkpoint_every": 2, "log_gradient_terms_every": 0},
 }
 
 # `seedlab demo --quick`: the whole path in a short time, one seed, no claim on learning.
