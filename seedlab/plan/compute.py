@@ -11,7 +11,7 @@ from seedlab.plan.shapes import ModelShape, shape_of
 from seedlab.plan.work import Assumptions, Device, Estimator, Work
 
 # Bytes of one sampled token in updates/: measured on runs of the tiny preset (docs/plan.md), compressed.
-TOKEN_ROW_BYTES = 45
+TOKEN_ROW_BYTES = 35
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,9 @@ def disk_parts(cfg: Config, shape: ModelShape, work: tuple[Work, ...]) -> list[P
     if not cfg.stage2.updates:
         return parts
     parts.append(Part("reference", 4 * p, f"4 bytes x {p:,}"))
-    parts.append(Part("checkpoints", 12 * p * kept, f"({cfg.stage2.keep_checkpoints} kept + 1 being written) x 12 bytes x {p:,} (float32 weights, Adam)"))
+    # verl keeps FSDP's shards beside the Hugging Face folder
+    width, what = (16, "float32 weights, FSDP's shards, Adam") if cfg.engine == "verl" else (12, "float32 weights, Adam")
+    parts.append(Part("checkpoints", width * p * kept, f"({cfg.stage2.keep_checkpoints} kept + 1 being written) x {width} bytes x {p:,} ({what})"))
     if cfg.store.tokens != "none":
         every = 1 if cfg.store.tokens == "all" else int(cfg.store.tokens)
         a, episodes = Assumptions.of(cfg), cfg.stage2.tasks_per_update * cfg.stage2.group_size
