@@ -33,6 +33,7 @@ class Policy:
     chat: ChatRenderer
     compute_dtype: torch.dtype = torch.float32
     source: str = ""  # folder or hub id that the weights were read from
+    commit: str | None = None  # the hub's commit of the weights, where they came from a hub
 
     def compute(self):
         """Context in which forward passes run: bf16 autocast over float32 master weights where configured.
@@ -89,7 +90,7 @@ def load_policy(path: str | Path, cfg: ModelConfig, *, trainable: bool = False) 
         raise UserError(f"the weights in {path} lack {len(found['missing_keys'])} parameters of {type(model).__name__}: {names}")
     model.to(device).eval()
     policy = wrap(model, tokenizer, cfg, trainable=trainable)
-    policy.source = str(path)
+    policy.source, policy.commit = str(path), model.config._commit_hash
     return policy
 
 

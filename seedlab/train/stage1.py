@@ -247,7 +247,7 @@ def fine_tune(cfg: Config, rollouts: Path, labels: Path, folder: Path, progress:
     after = measure(session, probe, kept_out, "after")
     session.generator.close()
     forget_work(deepspeed_work(cfg))
-    _write_record(cfg, folder, rollouts, labels, trajectories, skills, training, kept_out, dropped, replay, losses, before, after)
+    _write_record(cfg, policy, folder, rollouts, labels, trajectories, skills, training, kept_out, dropped, replay, losses, before, after)
 
 
 def _replay(cfg: Config, policy: Policy, trajectories: int, progress: Progress) -> list[Document]:
@@ -330,7 +330,7 @@ def _success_with(session: Session, probe: list[Trajectory], skills: list[Skill]
 
 
 def _write_record(
-    cfg, folder, rollouts, labels, trajectories, skills, training, kept_out, dropped, replay, losses, before, after
+    cfg, policy, folder, rollouts, labels, trajectories, skills, training, kept_out, dropped, replay, losses, before, after
 ) -> None:
     verdicts = {s.trajectory_id: s for s in skills}
     with open(folder / "sft_rows.jsonl", "w", encoding="utf-8") as out:
@@ -343,6 +343,7 @@ def _write_record(
                 out.write(json.dumps(row, ensure_ascii=False) + "\n")
     wins = sum(t.success for t in trajectories)
     record = {
+        "base": {"path": cfg.model.path, "revision": cfg.model.revision, "commit": policy.commit},
         "tasks": len({t.task_id for t in trajectories}), "trajectories": len(trajectories), "successes": wins,
         "labels": len(skills), "accepted": sum(s.accepted for s in skills), "reasons": {k: v for k, v in count_reasons(skills).items() if v},
         "dropped_too_long": dropped, "train_rows": len(training), "held_out_rows": len(kept_out), "replay_documents": len(replay),

@@ -139,6 +139,6 @@ class Stage2(UpdateLoop):
 def model_identity(policy: Policy) -> dict:
     """What a manifest says of a policy."""
     return {
-        "class": type(policy.model).__name__, "parameters": policy.parameters, "hash": model_hash(policy.model),
+        "class": type(policy.model).__name__, "parameters": policy.parameters, "hash": model_hash(policy.model), "commit": policy.commit,
         "tokenizer_hash": tokenizer_hash(policy.tokenizer), "chat_template_hash": policy.chat.template_hash,
     }

@@ -247,6 +247,23 @@ def test_a_preset_without_its_environment_is_planned_and_says_so(capsys):
     assert "NOTE: the environment webshop is known but not built yet: this plan can be read, a run will refuse to start" in capsys.readouterr().out
 
 
+def test_an_unpinned_model_is_mentioned():
+    cfg = load_config("paper/alfworld-qwen2.5-3b")
+    [note] = make_plan(cfg).notes
+    assert "pin a commit with model.revision=COMMIT" in note
+    assert make_plan(load_config("paper/alfworld-qwen2.5-3b", ["model.revision=abc"])).notes == make_plan(load_config("tiny")).notes == ()
+
+
+def test_the_page_has_the_presets_as_they_are():
+    from pathlib import Path
+
+    page = (Path(__file__).parents[2] / "docs" / "plan.md").read_text()
+    for name in PRESETS:
+        if name.startswith(("paper/", "gpu1/")):
+            totals = [f"{m.total / 1e9:.1f}" for m in make_plan(load_config(name)).memory]
+            assert f"| `{name}` | {' | '.join(totals)} |" in page, (name, totals)
+
+
 def test_the_text_shows_its_arithmetic_and_assumptions(capsys):
     assert main(["plan", "paper/alfworld-qwen2.5-3b", "--steps", "13", "--device", "h100"]) == 0
     text = capsys.readouterr().out
