@@ -25,14 +25,17 @@ class Explorer:
     """`arms` shown, `updates` (first, last), `window` of the trailing mean and skill `measure`; assign, and look again.
 
     Displays with selectors where a kernel runs, and as a picture with its numbers everywhere else.  Raises UserError for
-    a measure that is not one of SKILL_MEASURES, or for runs without an update.
+    a measure that is not one of SKILL_MEASURES, or for runs without an update.  Without a measure: exact, where it is known.
     """
 
-    def __init__(self, runs: Runs, *, window: int = 1, measure: str = "accepted"):
+    def __init__(self, runs: Runs, *, window: int = 1, measure: str = ""):
         self.all: Sequence[Arm] = [arm for arm in load(runs) if arm.runs]
         found = [u for arm in self.all for seed in arm.runs for u in arm.metrics(seed).index]
         if not found:
             raise UserError("no run here has finished an update; there is nothing to explore yet")
+        # What skills say, where something knows what is right; else whether they pass.
+        known = any(len(arm.curve("analyzer/exact")) for arm in self.all)
+        measure = measure or ("exact" if known else "accepted")
         if measure not in SKILL_MEASURES:
             raise UserError(f"there is no skill measure {measure!r}{suggestion(measure, SKILL_MEASURES)} (measures: {', '.join(SKILL_MEASURES)})")
         self.limits = (int(min(found)), int(max(found)))

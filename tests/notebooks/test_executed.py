@@ -50,7 +50,7 @@ def complaints(executed):
 def test_stage_1(execute):
     executed = execute("02_stage1_sft", sample="2")
     assert complaints(executed) == []
-    assert "too_long" in "".join(outputs(executed, '~labels["accepted"]')[0]["text/html"])
+    assert "<th>reason</th>" in "".join(outputs(executed, '~labels["accepted"]')[0]["text/html"])
     text = "".join(outputs(executed, "analysis.sample(run")[0]["text"])
     assert text.startswith("1. trajectory s1-") and "4. SFT row: split" in text
     assert len(figures(executed)) == 3

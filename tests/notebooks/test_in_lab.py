@@ -75,7 +75,7 @@ def test_04_selectors_move_all_three_panels(ran):
 def test_02_opens_with_real_content(ran):
     page = ran("02_stage1_sft")
     assert page.locator(".js-plotly-plot").count() == 3
-    assert "too_long" in page.inner_text(".jp-Notebook")
+    assert "1. trajectory s1-" in page.inner_text(".jp-Notebook")
     shot(page, page.locator(".js-plotly-plot").nth(0), "notebook_02_verdicts")
     shot(page, page.locator(".js-plotly-plot").nth(2), "notebook_02_before_after")
 

@@ -102,7 +102,7 @@ def test_figures_refuse_no_interval_silently(arms):
 
 
 def test_the_explorer_shows_what_is_chosen(arms):
-    explorer = Explorer(arms, measure="exact")
+    explorer = Explorer(arms)
     frame = explorer.frame()
     assert set(frame["metric"]) == {"opd/gate_mean", "analyzer/exact", "rollout/tie_rate"} and explorer.limits == (0, 1)
     explorer.arms, explorer.updates = [GRPO], (1, 1)
