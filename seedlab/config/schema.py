@@ -234,7 +234,7 @@ class StoreConfig(Section):
 
 
 class ClusterConfig(Section):
-    """The GPUs of engine=verl and of Stage 1 on several processes; changes no result beyond floating point, so the configuration's hash leaves it out."""
+    """The GPUs of engine=verl and of Stage 1 on several processes; the configuration's hash leaves it out, for it changes no result beyond floating point (but `generator`: vLLM draws other samples)."""
 
     nodes: int = Field(1, gt=0, description="machines; the world size of both stages is nodes x gpus")
     gpus: int = Field(1, gt=0, description="GPUs, that is processes, of one machine")

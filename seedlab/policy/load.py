@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 from transformers.utils import logging as hf_logging
@@ -90,7 +91,7 @@ def load_policy(path: str | Path, cfg: ModelConfig, *, trainable: bool = False) 
         raise UserError(f"the weights in {path} lack {len(found['missing_keys'])} parameters of {type(model).__name__}: {names}")
     model.to(device).eval()
     policy = wrap(model, tokenizer, cfg, trainable=trainable)
-    policy.source, policy.commit = str(path), model.config._commit_hash
+    policy.source, policy.commit = str(path), hub_commit(str(path), cfg.revision)
     return policy
 
 
@@ -105,6 +106,14 @@ def load_chat(path: str | Path, cfg: ModelConfig) -> ChatRenderer:
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"cannot load the tokenizer of {path}: {error}") from error
     return ChatRenderer(tokenizer, enable_thinking=cfg.enable_thinking, stop_ids=_stop_ids(generation))
+
+
+def hub_commit(path: str, revision: str | None) -> str | None:
+    """The commit that a hub id's files in the local hub cache belong to; None for a folder."""
+    if Path(path).exists():
+        return None
+    found = try_to_load_from_cache(path, "config.json", revision=revision)
+    return Path(found).parent.name if isinstance(found, str) else None  # …/snapshots/COMMIT/config.json
 
 
 def _tokenizer_class(folder: Path):

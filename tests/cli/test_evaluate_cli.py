@@ -85,11 +85,8 @@ def test_a_chat_model_from_a_folder_is_evaluated_and_identified(chat_model, tmp_
     assert result["weights_hash"] == model_hash(load_policy(chat_model, ModelConfig()).model)
 
 
-def test_official_games_are_played_where_they_are(chat_model, tmp_path, monkeypatch):
-    data = os.environ.get("SEEDLAB_DATA")
-    if not data:
-        pytest.skip("wanted: SEEDLAB_DATA, a folder with alfworld/json_2.1.1")
-    monkeypatch.setenv("ALFWORLD_DATA", f"{data}/alfworld")
+def test_official_games_are_played_where_they_are(chat_model, tmp_path, monkeypatch, real_games):
+    monkeypatch.setenv("ALFWORLD_DATA", str(real_games))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a folder of some games says what is missing
         code, result = evaluated(chat_model, tmp_path / "a.json", "env.panel_sizes={stage1: 2, train: 2, dev: 2}")

@@ -150,7 +150,7 @@ def test_settings_move_memory_where_they_say():
 
 def test_lora_trains_what_peft_adds():
     peft = pytest.importorskip("peft", reason="wanted: peft (extra lora)")
-    from seedlab.train.lora import TARGETS
+    from seedlab.policy.lora import TARGETS
 
     cfg = load_config("gpu1/alfworld-qwen3-1.7b", ["model.lora_rank=16"])
     shape = shape_of(cfg)
