@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from seedlab.cli.parsing import count, positive
 from seedlab.config.presets import load_config
 from seedlab.jobs import Job, attach, find_run, jobs, submit_resume, submit_train
 from seedlab.jobs.record import JobError
@@ -48,7 +49,7 @@ def add_commands(subparsers) -> None:
     )  # fmt: skip
     logs.add_argument("folder", metavar="RUN", help="a run folder, or its name below runs/")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends; Ctrl-C stops following, not the job")
-    logs.add_argument("--tail", metavar="N", type=_count, help="only the last N lines")
+    logs.add_argument("--tail", metavar="N", type=count, help="only the last N lines")
     logs.set_defaults(run=run_logs)
 
     cancel = subparsers.add_parser(
@@ -81,19 +82,6 @@ def submission_options(args: argparse.Namespace) -> dict:
     pairs = [pair.partition("=") for pair in given.get(args.backend, [])]
     options = {"slots": args.at_most, "until": args.until, "results": args.results, "backend": args.backend}
     return options | {"scheduler_options": {key: value for key, _, value in pairs}}
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
-    return int(text)
-
-
-def positive(text: str) -> int:
-    value = _count(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError("it has to be at least 1")
-    return value
 
 
 def run_submit(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from seedlab.cli.jobs_cli import positive
+from seedlab.cli.parsing import positive
 
 
 def add_commands(subparsers) -> None:

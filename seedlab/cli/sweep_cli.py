@@ -6,7 +6,8 @@ import argparse
 import signal
 from dataclasses import replace
 
-from seedlab.cli.jobs_cli import positive, table
+from seedlab.cli.jobs_cli import table
+from seedlab.cli.parsing import positive
 
 
 def add_commands(subparsers) -> None:

@@ -60,15 +60,18 @@ def _marked(pid: int, job_id: str) -> bool:
         return False
 
 
-def end(record: JobRecord, *, grace_s: float, spare: int | None = None) -> bool:
+def end(record: JobRecord, *, grace_s: float, spare: int | None = None, command_first: bool = False) -> bool:
     """SIGTERM to every process of the job, SIGKILL to those that are left after `grace_s`; `spare` is left alone.
 
-    Each is signalled by its own id, after it was checked.  Returns whether any had to be killed.
+    With `command_first` SIGTERM goes to the launcher and the command alone: a trainer needs its inference servers and
+    workers to save a checkpoint, and ends them itself; the launcher ends what is left.  Each process is signalled by its
+    own id, after it was checked.  Returns whether any had to be killed.
     """
-    _signal_all(record, signal.SIGTERM, spare)
+    asked = [pid for pid in _others(record, spare) if not command_first or pid == record.pid or _parent(pid) == record.pid]
+    _signal(asked if launcher_alive(record) else _others(record, spare), signal.SIGTERM)
     if _wait_gone(record, grace_s, spare):
         return False
-    _signal_all(record, signal.SIGKILL, spare)
+    _signal(_others(record, spare), signal.SIGKILL)
     if not _wait_gone(record, 10.0, spare):
         raise RuntimeError(f"processes {_others(record, spare)} of {record.run} do not end, even killed (a hung disk or device?)")
     return True
@@ -78,8 +81,15 @@ def _others(record: JobRecord, spare: int | None) -> list[int]:
     return [pid for pid in members(record) if pid != spare]
 
 
-def _signal_all(record: JobRecord, number: int, spare: int | None) -> None:
-    for pid in _others(record, spare):
+def _parent(pid: int) -> int | None:
+    try:
+        return psutil.Process(pid).ppid()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return None
+
+
+def _signal(pids: list[int], number: int) -> None:
+    for pid in pids:
         try:
             os.kill(pid, number)
         except ProcessLookupError:

@@ -98,7 +98,7 @@ class Job:
     # ---- ending
 
     def cancel(self, *, grace_s: float = GRACE_S) -> dict:
-        """SIGTERM to the job's own processes, SIGKILL after `grace_s`; returns the final status.
+        """SIGTERM to the job's command, SIGKILL to all of its processes after `grace_s`; returns the final status.
 
         A trainer that is asked to stop saves a checkpoint at the next safe point, so that `resume` goes on from there.
         A job that has ended already keeps its state; what a killed launcher left running is ended.
@@ -116,7 +116,7 @@ class Job:
         if state not in LIVE and not group.members(record):
             return self.status()
         self._ask_to_stop(record)
-        group.end(record, grace_s=grace_s)
+        group.end(record, grace_s=grace_s, command_first=True)
         return self._after_cancel(record)
 
     def _ask_to_stop(self, record: JobRecord) -> None:

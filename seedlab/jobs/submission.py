@@ -108,7 +108,11 @@ def submit_resume(run_path: str | Path, *, until: str | None = None, results: st
 
 
 def _submit_run(argv: list[str], run_path: str | Path, config: Config, options: Mapping[str, Any]) -> Job:
-    return submit(argv, run_path, config=config.model_dump(mode="json"), **{"threads": config.threads, **options})
+    options = {"threads": config.threads, **options}
+    if options.get("backend") == "slurm" and config.engine == "verl":
+        machines = {"nodes": config.cluster.nodes, "gpus-per-node": config.cluster.gpus}
+        options["scheduler_options"] = machines | dict(options.get("scheduler_options") or {})
+    return submit(argv, run_path, config=config.model_dump(mode="json"), **options)
 
 
 def _check_until(until: str | None) -> None:

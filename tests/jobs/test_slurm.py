@@ -201,6 +201,21 @@ def test_without_slurm_the_command_says_so(tmp_path, monkeypatch, capsys):
     assert "--slurm time=1 is for --backend slurm" in capsys.readouterr().err
 
 
+def test_a_run_on_verl_asks_for_the_machines_of_its_configuration(cluster, tmp_path, monkeypatch):
+    from seedlab.jobs import submit_resume, submission, submit_train
+
+    monkeypatch.setattr(submission, "snapshot_code", lambda run: None)
+    (cluster / "hold").touch()
+    job = submit_train("paper/alfworld-qwen3-1.7b", ["cluster.nodes=2"], run_path=tmp_path / "a", until="stage1", backend="slurm", scheduler_options={"time": "1:00"})
+    lines = (job.path / "job.sbatch").read_text().splitlines()
+    assert {"#SBATCH --nodes=2", "#SBATCH --gpus-per-node=8", "#SBATCH --time=1:00"} <= set(lines)
+    assert job.record.argv[-3:] == ["--resume", "--until", "stage1"]
+    assert job.cancel()["state"] == "cancelled"
+    again = submit_resume(tmp_path / "a", backend="slurm", scheduler_options={"nodes": 1})  # it never began: its configuration is in job.json
+    assert "#SBATCH --nodes=1" in (again.path / "job.sbatch").read_text() and again.record.config == job.record.config
+    assert again.record.argv[-2:] == ["resume", str(tmp_path / "a")]
+
+
 def test_the_script_holds_no_variable_of_the_submitter(tmp_path):
     from seedlab.jobs.record import JobRecord
 
