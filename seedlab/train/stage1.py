@@ -10,9 +10,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Iterable
+from typing import Callable, Iterable
 
 import numpy as np
 
@@ -31,7 +32,13 @@ from seedlab.train.fit import fit, forget_work
 from seedlab.train.sft import Document, mean_loss
 
 ROLLOUTS_AT_ONCE = 192  # episodes per batch of Stage 1's rollouts; floating point aside it changes nothing
+Link = Callable[[str, str], AbstractContextManager]
 FILES = ("trajectories.jsonl.gz", "labels.jsonl", "sft_rows.jsonl", "stage1.json")
+
+
+def no_link(name: str, key: str) -> AbstractContextManager:
+    """For callers that keep no account of the links."""
+    return nullcontext()
 
 
 def initial_policy_path(cfg: Config, progress: Progress = silent) -> str:
@@ -71,11 +78,22 @@ def deepspeed_work(cfg: Config) -> Path:
     return cache_root() / f"{sft_key(cfg)}.deepspeed"
 
 
-def run_stage1(cfg: Config, progress: Progress = silent) -> Path:
-    """The folder with theta_sft (a Hugging Face folder) and Stage 1's files, from the cache or made now."""
-    rollouts = build_once(rollouts_key(cfg), lambda folder: collect(cfg, folder, progress))
-    labels = build_once(labels_key(cfg), lambda folder: label(cfg, rollouts, folder, progress))
-    return build_once(sft_key(cfg), lambda folder: fine_tune(cfg, rollouts, labels, folder, progress))
+def run_stage1(cfg: Config, progress: Progress = silent, link: Link = no_link, until: str = "sft") -> Path:
+    """The folder with theta_sft (a Hugging Face folder) and Stage 1's files, from the cache or made now.
+
+    Each of the three results is made within `link(name, cache key)`; after `until` (rollouts, labels or sft) its own
+    folder is returned.
+    """
+    with link("rollouts", rollouts_key(cfg)):
+        rollouts = build_once(rollouts_key(cfg), lambda folder: collect(cfg, folder, progress))
+    if until == "rollouts":
+        return rollouts
+    with link("labels", labels_key(cfg)):
+        labels = build_once(labels_key(cfg), lambda folder: label(cfg, rollouts, folder, progress))
+    if until == "labels":
+        return labels
+    with link("sft", sft_key(cfg)):
+        return build_once(sft_key(cfg), lambda folder: fine_tune(cfg, rollouts, labels, folder, progress))
 
 
 # ---- 1. base rollouts
