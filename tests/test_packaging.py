@@ -44,6 +44,15 @@ def test_the_gpu_environment_pins_all_ten_packages():
     assert {name: pins.get(name) for name in ASKED_FOR if not re.fullmatch(r"\d[\w.]*", pins.get(name, ""))} == {}
 
 
+def test_each_of_the_ten_packages_is_used():
+    code = "\n".join(f.read_text() for f in [*(ROOT / "seedlab").rglob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")])
+    imported = {name for name in ASKED_FOR if re.search(rf"^[ \t\"]*(import|from) {name}\b", code, re.MULTILINE)}
+    # papermill runs the notebooks in a process of its own, and JupyterLab shows them
+    makefile = (ROOT / "Makefile").read_text()
+    started = {name for name, words in {"jupyterlab": "jupyter lab", "papermill": "papermill"}.items() if words in makefile + code}
+    assert set(ASKED_FOR) - imported - started == set()
+
+
 def test_the_gpu_environment_is_the_set_that_verl_fixes():
     pins = conda_pins("environment.yml")
     assert {name: pins[name] for name in ("verl", "vllm", "torch", "transformers", "deepspeed")} == {

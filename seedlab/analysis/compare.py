@@ -124,7 +124,7 @@ def headline(found: Sequence[Contrast]) -> str:
 
 def why(seed: Arm, grpo: Arm, arms: Sequence[Arm], evaluations: pd.DataFrame) -> list[str]:
     """What the runs' own numbers say about the distillation term; observations, not proofs.  Late: last quarter of updates."""
-    lines = []
+    lines = [line for arm in (grpo, seed) if (line := since_the_start(arm, arms, evaluations))]
     small = _mean(seed.late_mean("opd/delta_abs_small"))
     if not math.isnan(small):
         lines.append(
@@ -152,6 +152,20 @@ def why(seed: Arm, grpo: Arm, arms: Sequence[Arm], evaluations: pd.DataFrame) ->
     return lines
 
 
+def since_the_start(arm: Arm, arms: Sequence[Arm], evaluations: pd.DataFrame) -> str:
+    """How far Stage 2 took `arm` from the policy that it started from; empty where that policy was not evaluated."""
+    start = find(arms, "start-sft" if starts_from_stage1(arm.config) else "start-base")
+    if start is None:
+        return ""
+    listed = []
+    for panel in dict.fromkeys(evaluations["panel"]):
+        before, after = (scores(evaluations, a.name, panel, "success_micro") for a in (start, arm))
+        if before and after:
+            origin = sum(before.values()) / len(before)  # one policy: its runs differ in nothing but their seed's name
+            listed.append(f"{panel} {show_interval(mean_interval([score - origin for score in after.values()]), signed=True)}")
+    return f"Stage 2 changed micro success from {start.name} to {arm.name} by: {'; '.join(listed)}." if listed else ""
+
+
 def agreement_of_panels(evaluations: pd.DataFrame) -> list[str]:
     """A warning for each panel that was not the same, or not decoded alike, in all runs."""
     lines = []
@@ -160,7 +174,8 @@ def agreement_of_panels(evaluations: pd.DataFrame) -> list[str]:
             lines.append(f"Warning: panel {panel} is not the same list of tasks in all runs; its scores cannot be compared.")
         if part["decoding"].map(lambda d: tuple(sorted(d.items()))).nunique() > 1:
             lines.append(f"Warning: panel {panel} was decoded differently in different runs.")
-        if part["update"].nunique() > 1:
+        trained = part[part["update"] > 0]  # a policy without Stage 2 is there to compare with, at update 0
+        if trained["update"].nunique() > 1:
             lines.append(f"Warning: panel {panel} was evaluated after different numbers of updates.")
     return lines
 

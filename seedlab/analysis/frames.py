@@ -34,7 +34,7 @@ class Arm:
 
     @property
     def role(self) -> str:
-        """`grpo-base`, `grpo-sft`, `seed-base`, `seed-sft`, `shuffled`, or `other`; from the settings, not the name."""
+        """`grpo-base`, `grpo-sft`, `seed-base`, `seed-sft`, `start-base`, `start-sft` (no Stage 2), `shuffled`, or `other`; from the settings, not the name."""
         return "other" if self.config is None else role_of(self.config)
 
     def metrics(self, seed: int) -> pd.DataFrame:
@@ -78,9 +78,11 @@ class Arm:
 def role_of(cfg: Config) -> str:
     """What an arm is for in the comparison; what it does decides, not what its method is called."""
     objective = cfg.objective
-    if cfg.stage2.updates == 0 or objective.rl_coef == 0:
-        return "other"
     start = "sft" if starts_from_stage1(cfg) else "base"
+    if cfg.stage2.updates == 0:
+        return f"start-{start}"
+    if objective.rl_coef == 0:
+        return "other"
     if objective.opd_coef == 0:
         return f"grpo-{start}"
     return {"own": f"seed-{start}", "shuffled": "shuffled"}.get(objective.skill_from, "other")
@@ -132,6 +134,8 @@ def load(runs: Runs) -> list[Arm]:
 def arm_name(cfg: Config) -> str:
     """A readable name from what the arm does and where it starts."""
     role = role_of(cfg)
+    if role.startswith("start-"):
+        return f"{'θ_sft' if starts_from_stage1(cfg) else 'base'} without Stage 2"
     method = {"shuffled": "SEED shuffled skills", "other": cfg.method}.get(role, role.split("-")[0].upper())
     return f"{method} from {'θ_sft' if starts_from_stage1(cfg) else 'base'}"
 

@@ -41,6 +41,7 @@ def add_commands(subparsers) -> None:
     verify.add_argument("--length", type=positive, default=25, help="commands of a walk that is no walkthrough (default 25)")
     verify.add_argument("--seed", type=int, default=0, help="seed of the walks (default 0)")
     verify.add_argument("--reference", metavar="FILE", help="keep the official answers here; what is there is not played again, so a stopped run goes on")
+    verify.add_argument("--recorded", action="store_true", help="compare only walks that the reference has; needs no official engine")
     verify.add_argument("--processes", type=positive, default=1, help="official engines at once (default 1)")
     verify.add_argument("--timeout", type=float, default=120.0, help="seconds that one official answer may take (default 120)")
     verify.add_argument("--stock", action="store_true", help="run the official engine without memoisation (about three times slower)")
@@ -97,7 +98,7 @@ def run_verify(args: argparse.Namespace) -> int:
     from seedlab.conformance.sources import folder_sources, generated_sources
     from seedlab.conformance.summary import summary_row, summary_text
     from seedlab.conformance.transcripts import Reference
-    from seedlab.conformance.verify import plan_walks, verify
+    from seedlab.conformance.verify import only_recorded, plan_walks, verify
     from seedlab.conformance.walks import check_walks
     from seedlab.store.files import append_line
 
@@ -111,6 +112,8 @@ def run_verify(args: argparse.Namespace) -> int:
         sources = generated_sources(args.generated)
     reference = Reference(Path(args.reference) if args.reference else None)
     plan = plan_walks(sources, walks, args.episodes, args.seed, args.length)
+    if args.recorded:
+        plan = only_recorded(plan, reference)
     outcome = verify(
         plan, reference, processes=args.processes, timeout_s=args.timeout, memoise=not args.stock,
         keep_going=args.keep_going, progress=ProgressLine(),

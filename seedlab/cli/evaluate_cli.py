@@ -92,7 +92,7 @@ def _identity(session) -> dict:
 
     policy, cfg = session.policy, session.cfg
     return {
-        "revision": cfg.model.revision, "preset": cfg.preset, "config_hash": config_hash(cfg), "sampler": session.sampler,
+        "revision": cfg.model.revision, "commit": policy.commit, "preset": cfg.preset, "config_hash": config_hash(cfg), "sampler": session.sampler,
         "weights_hash": model_hash(policy.model), "tokenizer_hash": tokenizer_hash(policy.tokenizer),
         "chat_template_hash": policy.chat.template_hash, "parameters": policy.parameters,
     }  # fmt: skip

@@ -8,7 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-from seedlab.jobs import attach, find_run, jobs, submit_train
+from seedlab.cli.parsing import count, positive
+from seedlab.config.presets import load_config
+from seedlab.jobs import Job, attach, find_run, jobs, submit_resume, submit_train
+from seedlab.jobs.record import JobError
+from seedlab.jobs.schedulers import BACKENDS
+from seedlab.store.layout import UNTIL, default_out
 from seedlab.store.status import ENDED
 
 
@@ -17,19 +22,22 @@ def add_commands(subparsers) -> None:
         "submit", help="train a preset in the background",
         description="Train a preset in a process that outlives this terminal or notebook. The configuration is checked first; "
         "the job runs a copy of the code as it is now. It waits in a queue while enough others run.",
-        epilog="example: seedlab submit tiny method=grpo seed=1 --out runs/grpo-1",
+        epilog="example: seedlab submit tiny method=grpo seed=1 --out runs/grpo-1; seedlab submit runs/grpo-1 --resume; "
+        "seedlab submit PRESET --backend slurm --slurm time=24:00:00 --slurm gpus-per-node=8",
     )  # fmt: skip
-    submit.add_argument("preset", metavar="PRESET", help="such as tiny; `seedlab config --list` shows all")
+    submit.add_argument("preset", metavar="PRESET", help="such as tiny; `seedlab config --list` shows all; with --resume a run folder")
     submit.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="dotted overrides; method=NAME chooses a method")
     submit.add_argument("--out", metavar="DIR", help="run folder; default runs/PRESET-METHOD-sSEED")
-    submit.add_argument("--at-most", metavar="N", type=_positive, help="jobs at once; default: cores divided by a job's threads")
+    submit.add_argument("--resume", action="store_true", help="go on with the run folder that is named instead of a preset")
+    add_submission(submit)
     submit.set_defaults(run=run_submit)
 
     listing = subparsers.add_parser(
         "jobs", help="list runs with their state and progress",
         description="List all runs below a folder. A run whose process is gone without a word is `lost`: it can be resumed.",
-        epilog="example: seedlab jobs --root runs",
+        epilog="example: seedlab jobs --root runs; seedlab jobs runs/grpo-1",
     )  # fmt: skip
+    listing.add_argument("folder", metavar="RUN", nargs="?", help="show one run with its links")
     listing.add_argument("--root", metavar="FOLDER", default="runs", help="where your runs are; default: runs")
     listing.add_argument("--json", action="store_true", help="print one JSON list")
     listing.set_defaults(run=run_jobs)
@@ -41,7 +49,7 @@ def add_commands(subparsers) -> None:
     )  # fmt: skip
     logs.add_argument("folder", metavar="RUN", help="a run folder, or its name below runs/")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends; Ctrl-C stops following, not the job")
-    logs.add_argument("--tail", metavar="N", type=_count, help="only the last N lines")
+    logs.add_argument("--tail", metavar="N", type=count, help="only the last N lines")
     logs.set_defaults(run=run_logs)
 
     cancel = subparsers.add_parser(
@@ -55,33 +63,42 @@ def add_commands(subparsers) -> None:
     cancel.set_defaults(run=run_cancel)
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
-    return int(text)
+def add_submission(parser) -> None:
+    """What every command that submits a run takes."""
+    parser.add_argument("--at-most", metavar="N", type=positive, help="local jobs at once; default: cores divided by a job's threads")
+    parser.add_argument("--until", choices=tuple(UNTIL), help="end after this link; resuming goes on from there")
+    parser.add_argument("--results", metavar="FILE", help="append the finished run's row to this file")
+    parser.add_argument("--backend", choices=BACKENDS, default="local", help="default: local")
+    parser.add_argument("--slurm", metavar="KEY=VALUE", action="append", default=[], help="an option of sbatch, such as time=24:00:00 or nodes=2")
+    parser.add_argument("--ray", metavar="KEY=VALUE", action="append", default=[], help="such as address=http://127.0.0.1:8265")
 
 
-def _positive(text: str) -> int:
-    value = _count(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError("it has to be at least 1")
-    return value
+def submission_options(args: argparse.Namespace) -> dict:
+    """What `add_submission` read, as options of submit_train and submit_resume."""
+    given = {"slurm": args.slurm, "ray": args.ray}
+    for name, pairs in given.items():
+        if pairs and name != args.backend:
+            raise JobError(f"--{name} {pairs[0]} is for --backend {name}")
+    pairs = [pair.partition("=") for pair in given.get(args.backend, [])]
+    options = {"slots": args.at_most, "until": args.until, "results": args.results, "backend": args.backend}
+    return options | {"scheduler_options": {key: value for key, _, value in pairs}}
 
 
 def run_submit(args: argparse.Namespace) -> int:
-    job = submit_train(args.preset, args.overrides, run_path=args.out or _default_out(args), slots=args.at_most)
-    folder = _shown(job.path)
-    print(f"{folder}: {job.status()['state']}, process {job.record.pid}\n  seedlab logs {folder} -f\n  seedlab cancel {folder}")
+    if args.resume:
+        if args.overrides or args.out:
+            raise JobError("--resume goes on with a run folder as it is: give neither overrides nor --out")
+        return announce(submit_resume(find_run(args.preset), **submission_options(args)))
+    out = args.out or default_out(load_config(args.preset, args.overrides))
+    return announce(submit_train(args.preset, args.overrides, run_path=out, **submission_options(args)))
+
+
+def announce(job: Job) -> int:
+    """Say where the job is and what to type next."""
+    folder, record, state = _shown(job.path), job.record, job.status()["state"]
+    which = f"process {record.pid}" if record.backend == "local" else f"{record.backend} job {record.external_id}"
+    print(f"{folder}: {state}, {which}\n  seedlab logs {folder} -f\n  seedlab cancel {folder}")
     return 0
-
-
-def _default_out(args: argparse.Namespace) -> Path:
-    from seedlab.config.presets import load_config
-
-    cfg = load_config(args.preset, args.overrides)  # a wrong key is told before torch is loaded
-    from seedlab.train.run import default_out
-
-    return default_out(cfg)
 
 
 def _shown(path: Path) -> Path:
@@ -90,13 +107,15 @@ def _shown(path: Path) -> Path:
 
 
 def run_jobs(args: argparse.Namespace) -> int:
-    rows = jobs(args.root)
+    rows = jobs(args.root) if args.folder is None else jobs(find_run(args.folder, args.root))
     if args.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     elif not rows:
         print(f"no runs below {args.root}")
     else:
-        print(_table([("RUN", "STATE", "PHASE", "PROGRESS", "AGE", "PID", ""), *map(_line, rows)]))
+        print(table([("RUN", "STATE", "PHASE", "PROGRESS", "AGE", "PID", ""), *map(_line, rows)]))
+        if args.folder is not None and rows[0]["links"]:
+            print(table([("LINK", "STATE", "TIME"), *map(_link, rows[0]["links"])]))
     return 0
 
 
@@ -111,6 +130,10 @@ def _line(row: dict) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def _link(link: dict) -> tuple[str, ...]:
+    return link["name"], link["state"], "" if link["seconds"] is None else _duration(link["seconds"])
+
+
 def _duration(seconds: float) -> str:
     minutes, hours = int(seconds // 60), int(seconds // 3600)
     if hours >= 48:
@@ -118,7 +141,7 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes % 60:02d}" if hours else f"{minutes} min" if minutes else f"{int(seconds)} s"
 
 
-def _table(rows: list[tuple[str, ...]]) -> str:
+def table(rows: list[tuple[str, ...]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
 

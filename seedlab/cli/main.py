@@ -28,6 +28,8 @@ COMMAND_MODULES: list[str] = [
     "seedlab.cli.evaluate_cli",
     "seedlab.cli.demo_cli",
     "seedlab.cli.jobs_cli",
+    "seedlab.cli.sweep_cli",
+    "seedlab.cli.ray_cli",
     "seedlab.cli.report_cli",
     "seedlab.theory.command",
 ]

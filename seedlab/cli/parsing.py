@@ -12,9 +12,16 @@ def add_command(subparsers, name: str, text: str, example: str, run) -> argparse
     return parser
 
 
+def count(text: str) -> int:
+    """A whole number from 0 up, for `type=` of an argument."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
+    return int(text)
+
+
 def positive(text: str) -> int:
     """A whole number of at least 1, for `type=` of an argument."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1; got {text}")
+    value = count(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("it has to be at least 1")
     return value

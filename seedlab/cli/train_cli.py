@@ -8,10 +8,13 @@ import math
 from pathlib import Path
 
 from seedlab.cli.files import output_file
+from seedlab.cli.jobs_cli import add_submission, announce, submission_options
 from seedlab.cli.parsing import add_command as _add
 from seedlab.cli.progress import ProgressLine
 from seedlab.config.presets import load_config
 from seedlab.errors import UserError
+from seedlab.jobs import find_run, submit_resume
+from seedlab.store.layout import UNTIL, default_out
 
 
 def add_commands(subparsers) -> None:
@@ -24,10 +27,12 @@ def add_commands(subparsers) -> None:
     train.add_argument("--resume", action="store_true", help="go on with DIR where it already holds this run")
     train.add_argument("--results", metavar="FILE", help="append the finished run's row to this file")
     train.add_argument("--dry-run", action="store_true", help="check the whole configuration, verl's too where engine=verl, and start nothing")
+    train.add_argument("--until", choices=tuple(UNTIL), help="end after this link; resuming goes on from there")
 
-    resume = _add(subparsers, "resume", "go on with an interrupted run", "seedlab resume runs/seed-1", run_resume)
+    resume = _add(subparsers, "resume", "go on with an interrupted run", "seedlab resume runs/seed-1 --background", run_resume)
     resume.add_argument("folder", metavar="RUN")
-    resume.add_argument("--results", metavar="FILE", help="append the finished run's row to this file")
+    resume.add_argument("--background", action="store_true", help="as a job; the same as `seedlab submit RUN --resume`")
+    add_submission(resume)
 
     rollout = _add(
         subparsers, "rollout", "play one task, show it, save it or replay it",
@@ -65,12 +70,12 @@ def run_train(args: argparse.Namespace) -> int:
     cfg = load_config(args.preset, args.overrides)
     if args.dry_run:
         return dry_run(cfg, args.out)
-    from seedlab.train.run import default_out, train
+    from seedlab.train.run import train
     from seedlab.train.stage2 import Interrupted
 
     out = Path(args.out) if args.out else default_out(cfg)
     try:
-        run = train(cfg, out, resume=args.resume, progress=ProgressLine(), results=args.results and Path(args.results))
+        run = train(cfg, out, resume=args.resume, progress=ProgressLine(), results=args.results and Path(args.results), until=args.until)
     except Interrupted as error:
         print(f"{error}; go on with: seedlab resume {out}")
         return 130
@@ -94,11 +99,15 @@ def dry_run(cfg, out: str | None) -> int:
 
 
 def run_resume(args: argparse.Namespace) -> int:
+    if args.background:
+        return announce(submit_resume(find_run(args.folder), **submission_options(args)))
+    if args.at_most or args.slurm or args.ray or args.backend != "local":
+        raise UserError("--at-most, --backend, --slurm and --ray are for a job: add --background")
     from seedlab.train.run import resume
     from seedlab.train.stage2 import Interrupted
 
     try:
-        run = resume(args.folder, progress=ProgressLine(), results=args.results and Path(args.results))
+        run = resume(args.folder, progress=ProgressLine(), results=args.results and Path(args.results), until=args.until)
     except Interrupted as error:
         print(f"{error}; go on with: seedlab resume {args.folder}")
         return 130

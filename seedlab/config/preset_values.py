@@ -65,7 +65,7 @@ _ALFWORLD_TINY: Settings = {
     "rollout": {"max_prompt_tokens": 1280},
     "analyzer": {"max_prompt_tokens": 1472},
     "stage1": {"tasks": 90, "rollouts_per_task": 4},
-    "stage2": {"updates": 10, "checkpoint_every": 2, "log_gradient_terms_every": 0},
+    "stage2": {"updates": 12, "checkpoint_every": 2, "log_gradient_terms_every": 0},
 }
 
 # `seedlab demo --quick`: the whole path in a short time, one seed, no claim on learning.
@@ -177,7 +177,7 @@ _ENVIRONMENTS: dict[str, Settings] = {
 # --- the public code --------------------------------------------------------------------------------------------------
 
 _AUTHORS: Settings = {
-    "env": {"success_reward": 10.0},
+    "env": {"success_reward": 10.0, "history_lines": "bracketed"},
     "analyzer": {"max_copied_fraction": 1.0},
     "external": {"max_tokens": 1024},
     "stage2": {"updates": 160},
@@ -191,8 +191,8 @@ _AUTHORS: Settings = {
     },
 }
 _AUTHORS_BY_ENVIRONMENT: dict[str, Settings] = {
-    "alfworld": {},
-    "webshop": {"objective": {"advantage_scale": "mean"}},
+    "alfworld": {"env": {"task_line": "unless_stated", "list_help": False}},
+    "webshop": {"env": {"fallback_characters": 20}, "objective": {"advantage_scale": "mean"}},
     "search": {
         "env": {"success_reward": 1.0},
         "stage2": {"updates": 150},

@@ -187,8 +187,10 @@ def from_json(text: str, source: str = "the configuration") -> Config:
 def config_hash(config: Config, exclude_seed: bool = False) -> str:
     """16 hexadecimal digits over the resolved settings; without the seed, the same for all seeds of one cell.
 
-    `cluster` says where a run computes, not what: it is left out.
+    `cluster` says where a run computes, not what: it is left out, but for vLLM as the sampler, whose draws are others.
     """
     values = config.model_dump(mode="json", exclude={"cluster", "seed"} if exclude_seed else {"cluster"})
+    if config.cluster.generator != "local":
+        values["generator"] = config.cluster.generator
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

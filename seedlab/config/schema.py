@@ -75,6 +75,10 @@ class EnvConfig(Section):
         "compact", description="`terse` is `compact` without articles, commas and `and`; `instruct` asks for think and action tags"
     )
     show_admissible: bool = Field(False, description="list the admissible commands in each prompt")
+    list_help: bool = Field(True, description="`help` stands among the listed commands; the public code leaves it out")
+    task_line: Literal["always", "unless_stated"] = Field("always", description="instruct prompt: `unless_stated` leaves the task line out where the observation names the task, as in the public code's first step")
+    history_lines: Literal["plain", "bracketed"] = Field("plain", description="instruct prompt: past turns as two lines each, or as the public code's `[Observation 1: '...', Action 1: '...']`")
+    fallback_characters: int = Field(30, gt=0, description="instruct prompt: characters from the end of a response without action tags that are sent as its command (WebShop 20 in the public code)")
     restate: bool = Field(True, description="repeat goal and inventory in every observation (compact and terse prompt)")
     success_reward: float = Field(1.0, gt=0, description="return of a successful episode")
     receptacles: tuple[int, int] = Field((6, 9), description="generated rooms: least and most receptacles")
@@ -169,7 +173,7 @@ class ObjectiveConfig(Section):
     advantage_eps: float = Field(1e-6, ge=0, description="added to the standard deviation")
     group_statistics: Literal["trajectories", "steps"] = Field("trajectories", description="mean and deviation over the trajectories of a group, or over all its step samples")
     group_of_one: Literal["zero", "identity"] = Field("zero", description="`identity` is mean 0, std 1, as in the authors' code")
-    invalid_penalty: float = Field(0.0, ge=0, description="taken off the return per inadmissible step; with group_statistics=steps, off that step's own sample")
+    invalid_penalty: float = Field(0.0, ge=0, description="taken off the return per step whose response lacks the required form (an inadmissible command has it); with group_statistics=steps, off that step's own sample")
     aggregation: Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "fixed"] = Field("token-mean", description="how token losses become one number, over the whole minibatch")
     fixed_denominator: float = Field(4096.0, gt=0, description="tokens; used by aggregation=fixed only")
     teacher: Literal["live", "once"] = Field("live", description="score the skill context under live theta, or once per update under theta_old")
@@ -230,7 +234,7 @@ class StoreConfig(Section):
 
 
 class ClusterConfig(Section):
-    """The GPUs of engine=verl and of Stage 1 on several processes; changes no result beyond floating point, so the configuration's hash leaves it out."""
+    """The GPUs of engine=verl and of Stage 1 on several processes; the configuration's hash leaves it out, for it changes no result beyond floating point (but `generator`: vLLM draws other samples)."""
 
     nodes: int = Field(1, gt=0, description="machines; the world size of both stages is nodes x gpus")
     gpus: int = Field(1, gt=0, description="GPUs, that is processes, of one machine")

@@ -55,6 +55,12 @@ def plan_walks(
     return [(sources[game], ids) for game, ids in chosen.items()]
 
 
+def only_recorded(plan: Sequence[tuple[Source, list[WalkId]]], reference: Reference) -> list[tuple[Source, list[WalkId]]]:
+    """The part of a plan that the reference answers, for a comparison without the official engine."""
+    known = [(source, [walk for walk in ids if reference.get(walk) is not None]) for source, ids in plan]
+    return [(source, ids) for source, ids in known if ids]
+
+
 def verify(
     plan: Sequence[tuple[Source, list[WalkId]]], reference: Reference, *, processes: int, timeout_s: float,
     memoise: bool = True, keep_going: bool = False, progress: Progress = lambda *a: None,

@@ -118,7 +118,7 @@ async def _run(trajectory, env: Environment, episode, family, generator, chat, p
             trajectory_id=trajectory.id,
         )
         response = chat.decode(generation.ids)
-        action, parsed = parse_action(response, env_cfg.prompt)
+        action, parsed = parse_action(response, env_cfg.prompt, env_cfg.fallback_characters)
         result = env.step(action)
         progress = None
         if settings.track_progress:

@@ -22,7 +22,6 @@ _BANNER = re.compile(r"^\s*-=.*?=-\s*")
 _TASK_SENTENCE = re.compile(r"\s*Your task is to:[^\n]*", re.IGNORECASE)
 _PUNCTUATION = re.compile(r"([.,:;!?\"()\[\]])")
 _FILLERS = frozenset(("a", "an", "the", "and", ","))
-_FALLBACK_CHARACTERS = 30  # what is sent as the action where an instruct response has no action tags
 
 
 class PromptTooLong(UserError):
@@ -114,23 +113,36 @@ _REMINDER = "Answer with <think>...</think><action>...</action>."
 
 @dataclass(frozen=True)
 class InstructWording:
-    """Full sentences for instruct models, which answer with think and action tags."""
+    """Full sentences for instruct models, which answer with think and action tags.
 
-    def opening(self, goal: str, skill: str) -> str:
+    `task_line` and `history_lines` are env.task_line and env.history_lines: where this protocol differs from that of
+    the family of public code bases, either side can be chosen.
+    """
+
+    task_line: str = "always"
+    history_lines: str = "plain"
+
+    def opening(self, goal: str, skill: str, observation: str = "") -> str:
+        stated = self.task_line == "unless_stated" and _TASK_SENTENCE.search(observation)
         advice = f"Advice from an earlier attempt at this task:\n{skill.strip()}" if skill else ""
-        return _lines(_ROLE, f"Task: {goal.strip()}", advice)
+        return _lines(_ROLE, "" if stated else f"Task: {goal.strip()}", advice)
 
     def first(self, goal, skill, observation, holding, commands) -> str:
-        return _lines(self.opening(goal, skill), self._current(observation, commands), _FORM)
+        return _lines(self.opening(goal, skill, observation), self._current(observation, commands), _FORM)
 
     def later(self, goal, observation, holding, commands) -> str:
         return _lines(self._current(observation, commands), _REMINDER)
 
     def step(self, goal, skill, pairs, first_number, observation, holding, commands) -> str:
-        past = [f"Observation {k}: {_one_line(o)}\nCommand {k}: {_one_line(a)}" for k, (o, a) in enumerate(pairs, first_number)]
+        past = [self._turn(k, o, a) for k, (o, a) in enumerate(pairs, first_number)]
         if past:
             past = ["Your latest turns:", *past]
-        return _lines(self.opening(goal, skill), *past, self._current(observation, commands), _FORM)
+        return _lines(self.opening(goal, skill, observation), *past, self._current(observation, commands), _FORM)
+
+    def _turn(self, number: int, observation: str, action: str) -> str:
+        if self.history_lines == "bracketed":
+            return f"[Observation {number}: '{observation}', Action {number}: '{action}']"
+        return f"Observation {number}: {_one_line(observation)}\nCommand {number}: {_one_line(action)}"
 
     def _current(self, observation, commands) -> str:
         can = "Commands that are possible now:\n" + "\n".join(commands) if commands else ""
@@ -148,6 +160,7 @@ class PromptFormat:
     layout: str
     history_window: int | None
     show_admissible: bool
+    list_help: bool = True
 
     @property
     def extends(self) -> bool:
@@ -190,7 +203,9 @@ class PromptFormat:
         return out
 
     def _commands(self, history: History, turn: int) -> list[str]:
-        return history.admissible if self.show_admissible and turn == history.newest else []
+        if not self.show_admissible or turn != history.newest:
+            return []
+        return [c for c in history.admissible if self.list_help or c != "help"]
 
     def fit(
         self, render: Callable[[list[dict]], Sequence[int]], history: History, limit: int, *, skill: str = ""
@@ -222,16 +237,19 @@ def fit_turns(make, render, first: int, newest: int, limit: int, name: str) -> t
 
 def make_prompt_format(env: EnvConfig) -> PromptFormat:
     """The prompt format that the environment section asks for."""
-    wording = InstructWording() if env.prompt == "instruct" else CompactWording(env.restate, env.prompt == "terse")
-    return PromptFormat(wording, env.layout, env.history_window, env.show_admissible)
+    if env.prompt == "instruct":
+        wording = InstructWording(env.task_line, env.history_lines)
+    else:
+        wording = CompactWording(env.restate, env.prompt == "terse")
+    return PromptFormat(wording, env.layout, env.history_window, env.show_admissible, env.list_help)
 
 
-def parse_action(response: str, prompt_kind: str) -> tuple[str, bool]:
+def parse_action(response: str, prompt_kind: str, fallback_characters: int = 30) -> tuple[str, bool]:
     """The command of a response, and whether the response had the required form.
 
     compact and terse: the whole response, one non-empty line.  instruct: both think tags, both action tags (these in any case)
     and no Chinese character; the command is what stands between the first action tags, in lower case.  Without action
-    tags the last 30 characters are sent.  The form says nothing about admissibility.
+    tags the last `fallback_characters` are sent.  The form says nothing about admissibility.
     """
     if prompt_kind in ("compact", "terse"):
         action = response.strip()
@@ -241,7 +259,7 @@ def parse_action(response: str, prompt_kind: str) -> tuple[str, bool]:
     lowered = response.lower()
     start, end = lowered.find("<action>"), lowered.find("</action>")
     if start < 0 or end < 0:
-        return lowered[-_FALLBACK_CHARACTERS:], False
+        return lowered[-fallback_characters:], False
     action = lowered[start + len("<action>") : end].strip()
     return action, "<think>" in response and "</think>" in response and not _CHINESE.search(response)
 

@@ -10,12 +10,14 @@ from seedlab.jobs import group
 from seedlab.jobs.log_reader import LogReader, LogUpdate
 from seedlab.jobs.record import JobError, JobRecord, read_record
 from seedlab.jobs.runner import cancel_requested
+from seedlab.jobs.schedulers import judged, scheduler
 from seedlab.store.files import SCHEMA_VERSION, read_versioned, write_json
 from seedlab.store.process import host
 from seedlab.store.status import ENDED, LIVE, read_status
 
 POLL_S = 0.1
 GRACE_S = 30.0
+KILL_S = 120.0  # a scheduler gives a killed job some time of its own
 
 
 def attach(run_path: str | Path) -> "Job":
@@ -44,7 +46,10 @@ class Job:
         return record.host == host() and group.launcher_alive(record)
 
     def status(self) -> dict:
-        """The run's status, see `store.status.read_status`."""
+        """The run's status, see `store.status.read_status`; a scheduler is asked where the run itself is silent."""
+        record = self.record
+        if record.backend != "local":
+            return judged(self.path, record)
         status = read_status(self.path)
         if status["state"] == "lost" and self.live:
             # The command has ended, and its launcher is about to say how.
@@ -93,12 +98,14 @@ class Job:
     # ---- ending
 
     def cancel(self, *, grace_s: float = GRACE_S) -> dict:
-        """SIGTERM to the job's own processes, SIGKILL after `grace_s`; returns the final status.
+        """SIGTERM to the job's command, SIGKILL to all of its processes after `grace_s`; returns the final status.
 
         A trainer that is asked to stop saves a checkpoint at the next safe point, so that `resume` goes on from there.
         A job that has ended already keeps its state; what a killed launcher left running is ended.
         """
         record = self.record
+        if record.backend != "local":
+            return self._cancel_elsewhere(record, grace_s)
         if record.host != host():
             raise JobError(f"{self.path} runs on {record.host}; cancel it there")
         state = self.status()["state"]
@@ -108,8 +115,30 @@ class Job:
             return self.status()
         if state not in LIVE and not group.members(record):
             return self.status()
+        self._ask_to_stop(record)
+        group.end(record, grace_s=grace_s, command_first=True)
+        return self._after_cancel(record)
+
+    def _ask_to_stop(self, record: JobRecord) -> None:
         write_json(self.path / "cancel.json", {"schema_version": SCHEMA_VERSION, "id": record.id, "time": time.time()})
-        group.end(record, grace_s=grace_s)
+
+    def _cancel_elsewhere(self, record: JobRecord, grace_s: float) -> dict:
+        """The job's launcher finds the request in the run folder; the scheduler ends what does not listen."""
+        state = self.status()["state"]
+        if state not in LIVE:
+            return self.status()
+        self._ask_to_stop(record)
+        if state == "running":
+            try:
+                self.wait(grace_s)
+            except TimeoutError:
+                pass  # it had its time
+        if self.status()["state"] in LIVE:
+            scheduler(record.backend).kill(record)
+            try:
+                self.wait(KILL_S)
+            except TimeoutError as error:
+                raise JobError(f"{record.backend} has not ended job {record.external_id} of {self.path} within {KILL_S:g} s") from error
         return self._after_cancel(record)
 
     def _after_cancel(self, record: JobRecord) -> dict:

@@ -31,7 +31,7 @@ def run_folders(root: str | Path, depth: int = DEPTH) -> Iterator[Path]:
 
 def jobs(root: str | Path = "runs") -> list[dict]:
     """One dictionary per run: `name`, `path`, `background`, `state`, `phase`, `done`, `total`, `note`, `pid`, `started`,
-    `exit_code`, `error`.  A damaged run is listed with state `damaged` and the reason."""
+    `exit_code`, `error`, `links` (from base policy to evaluation).  A damaged run is listed with state `damaged` and the reason."""
     return [_row(Path(root), folder) for folder in run_folders(root)]
 
 
@@ -42,14 +42,15 @@ def _row(root: Path, folder: Path) -> dict:
         status = Job(folder).status() if background else read_status(folder)
     except UserError as error:
         status = {"state": "damaged", "error": str(error)}
-    return row | {k: status.get(k) for k in ("state", "phase", "done", "total", "note", "pid", "started", "exit_code", "error")}
+    row |= {k: status.get(k) for k in ("state", "phase", "done", "total", "note", "pid", "started", "exit_code", "error")}
+    return row | {"links": status.get("links", [])}
 
 
 def jobs_frame(root: str | Path = "runs"):
     """`jobs` as a pandas frame."""
     import pandas as pd
 
-    columns = ["name", "path", "background", "state", "phase", "done", "total", "note", "pid", "started", "exit_code", "error"]
+    columns = ["name", "path", "background", "state", "phase", "done", "total", "note", "pid", "started", "exit_code", "error", "links"]
     return pd.DataFrame(jobs(root), columns=columns)
 
 

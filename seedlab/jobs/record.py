@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+import fcntl
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 
 from seedlab.errors import UserError
@@ -21,7 +22,7 @@ class JobError(UserError):
 class JobRecord:
     """`pid` is the job's launcher, the leader of process group `pgid` (0 until it has started).
 
-    No environment variable is stored: there may be keys among them.
+    A scheduler (`backend` slurm or ray) knows the job as `external_id`, at `address`.  No environment variable is stored: there may be keys among them.
     """
 
     id: str
@@ -38,6 +39,9 @@ class JobRecord:
     pid: int = 0
     process_started: str = ""
     pgid: int = 0
+    backend: str = "local"
+    external_id: str = ""
+    address: str = ""
 
 
 def write_record(run: Path, record: JobRecord) -> None:
@@ -52,8 +56,19 @@ def read_record(run: Path) -> JobRecord:
             raise JobError(f"{run} was not started in the background: it has no job.json; stop it where it runs, with Ctrl-C")
         raise JobError(f"{run} holds no job.json, so it is not a job; `seedlab jobs` lists them")
     values = read_versioned(file)
-    names = {f.name for f in fields(JobRecord)}
-    if names != set(values) - {"schema_version"}:
-        wrong = sorted(names ^ (set(values) - {"schema_version"}))
+    given = set(values) - {"schema_version"}
+    needed = {f.name for f in fields(JobRecord) if f.default is MISSING}
+    wrong = sorted((needed - given) | (given - {f.name for f in fields(JobRecord)}))
+    if wrong:
         raise RunError(f"{file} is damaged: missing or unknown {', '.join(wrong)}; restore it from a copy")
-    return JobRecord(**{name: values[name] for name in names})
+    return JobRecord(**{name: values[name] for name in given})
+
+
+def change_record(run: Path, **changes) -> JobRecord:
+    """Change fields of job.json.  A scheduler may start the job while its submission is still being written down, so
+    that both sides change the record under a lock."""
+    with open(run / ".record.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        record = replace(read_record(run), **changes)
+        write_record(run, record)
+    return record

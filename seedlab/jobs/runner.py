@@ -11,17 +11,17 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from seedlab.jobs import group, slots
-from seedlab.jobs.record import JobRecord, read_record, write_record
+from seedlab.jobs.record import JobRecord, change_record
 from seedlab.store.files import read_versioned, write_json
 from seedlab.store.process import own_start
 from seedlab.store.status import ENDED, StatusWriter
 
 READY = b"ready"
 LEFTOVER_GRACE_S = 5.0
+NOT_STARTED = 127
 
 
 def main(run: Path) -> int:
@@ -38,9 +38,8 @@ def main(run: Path) -> int:
 
 
 def serve(run: Path, ready: int) -> int:
-    stop = _note_signals()
-    record = replace(read_record(run), pid=os.getpid(), process_started=own_start(), pgid=os.getpgid(0))
-    write_record(run, record)
+    stop = note_signals()  # the command gets its own copy of each: they go to every process of the job
+    record = change_record(run, pid=os.getpid(), process_started=own_start(), pgid=os.getpgid(0))
     status = StatusWriter(run, "queued", until_taken=True, phase="queued")
     os.write(ready, READY)
     os.close(ready)
@@ -53,31 +52,44 @@ def serve(run: Path, ready: int) -> int:
         status.close(state="cancelled", exit_code=130, ended=time.time(), error="cancelled while it was queued")
         return 130
     status.write(state="running", phase="starting", note="")
-    try:
-        # The command holds the slot too, should this process be killed.
-        child = subprocess.Popen(record.argv, cwd=record.cwd, stdin=subprocess.DEVNULL, pass_fds=(place,))
-    except OSError as error:
-        status.close(state="failed", exit_code=127, ended=time.time(), error=f"{record.argv[0]} could not be started: {error}")
-        return 127
+    # The command holds the slot too, should this process be killed.
+    child = start_command(record, status, pass_fds=(place,))
+    if child is None:
+        return NOT_STARTED
     if stop:  # it came before the command was there to receive it
         child.terminate()
     code = child.wait()
     status.close()
     # Workers that outlive their parent would keep the device and the slot.
     group.end(record, grace_s=LEFTOVER_GRACE_S, spare=os.getpid())
-    _last_word(run, record, code)
+    last_word(run, record, code)
+    return shell_code(code)
+
+
+def start_command(record: JobRecord, status: StatusWriter, **options) -> subprocess.Popen | None:
+    """The job's command, or None, with the reason in the status, where it cannot be started."""
+    try:
+        return subprocess.Popen(record.argv, cwd=record.cwd, stdin=subprocess.DEVNULL, **options)
+    except OSError as error:
+        status.close(state="failed", exit_code=NOT_STARTED, ended=time.time(), error=f"{record.argv[0]} could not be started: {error}")
+        return None
+
+
+def shell_code(code: int) -> int:
+    """An exit code as a shell would give it: 128 + N for a process that signal N ended."""
     return code if code >= 0 else 128 - code
 
 
-def _note_signals() -> list[int]:
-    """Signals received so far.  The command gets its own copy of each: they go to every process of the job."""
+def note_signals(*more: int) -> list[int]:
+    """Signals received so far: SIGTERM, SIGINT, SIGHUP and `more`.  They are noted, and end nothing by themselves."""
     received: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *more):
         signal.signal(number, lambda number, frame: received.append(number))
     return received
 
 
-def _last_word(run: Path, record: JobRecord, code: int) -> None:
+def last_word(run: Path, record: JobRecord, code: int) -> None:
+    """The final status, where the command has not said it itself."""
     status = read_versioned(run / "status.json")
     # Only this process and the run's writer report here, and this one began.
     spoke = status["pid"] != os.getpid() and status["state"] in ENDED
@@ -89,7 +101,7 @@ def _last_word(run: Path, record: JobRecord, code: int) -> None:
 
 def verdict(spoken: dict, code: int, cancelled: bool) -> dict:
     """Final state from the exit code (negative: ended by that signal), unless the command itself has `spoken`."""
-    exit_code = code if code >= 0 else 128 - code
+    exit_code = shell_code(code)
     error = spoken.get("error")
     if not error and code < 0:
         error = f"ended by {signal.Signals(-code).name}"

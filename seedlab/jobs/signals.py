@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from contextlib import contextmanager
+
+# A scheduler signals the whole job, and the launcher passes the signal on: within this time it is one request.
+ECHO_S = 1.0
 
 
 class StopFlag:
@@ -23,10 +27,15 @@ def stop_on_signals():
         yield flag
         return
 
+    first = 0.0
+
     def handle(number, frame):
-        if flag.requested:
+        nonlocal first
+        if flag.requested and not (number == signal.SIGTERM == flag.signal and time.monotonic() - first < ECHO_S):
             raise KeyboardInterrupt
-        flag.requested, flag.signal = True, number
+        if not flag.requested:
+            first = time.monotonic()
+            flag.requested, flag.signal = True, number
 
     old = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from seedlab.config.schema import Config
 from seedlab.envs import FAMILIES, PLANNED
 from seedlab.plan.memory import GB, Part, PhaseMemory, host_bytes, phases
-from seedlab.plan.shapes import ModelShape, shape_of
+from seedlab.plan.shapes import MODELS, ModelShape, shape_of
 from seedlab.plan.work import Assumptions, Device, Estimator, Work
 
 # Bytes of one sampled token in updates/: measured on runs of the tiny preset (docs/plan.md), compressed.
-TOKEN_ROW_BYTES = 45
+TOKEN_ROW_BYTES = 35
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Plan:
     disk: tuple[Part, ...]
     capacity: float | None
     refusals: tuple[str, ...]
+    notes: tuple[str, ...]
 
     @property
     def fits(self) -> bool:
@@ -49,6 +50,7 @@ def make_plan(cfg: Config, device: Device | None = None, assumed: Assumptions | 
     return Plan(
         cfg, shape, device, assumed, tuple(phases(cfg, shape)), tuple(host_bytes(cfg, shape)), work,
         tuple(disk_parts(cfg, shape, work)), cfg.cluster.gpu_memory_gb * GB if cfg.model.device == "cuda" else None, tuple(refusals(cfg)),
+        tuple(notes(cfg)),
     )
 
 
@@ -63,7 +65,9 @@ def disk_parts(cfg: Config, shape: ModelShape, work: tuple[Work, ...]) -> list[P
     if not cfg.stage2.updates:
         return parts
     parts.append(Part("reference", 4 * p, f"4 bytes x {p:,}"))
-    parts.append(Part("checkpoints", 12 * p * kept, f"({cfg.stage2.keep_checkpoints} kept + 1 being written) x 12 bytes x {p:,} (float32 weights, Adam)"))
+    # verl keeps FSDP's shards beside the Hugging Face folder
+    width, what = (16, "float32 weights, FSDP's shards, Adam") if cfg.engine == "verl" else (12, "float32 weights, Adam")
+    parts.append(Part("checkpoints", width * p * kept, f"({cfg.stage2.keep_checkpoints} kept + 1 being written) x {width} bytes x {p:,} ({what})"))
     if cfg.store.tokens != "none":
         every = 1 if cfg.store.tokens == "all" else int(cfg.store.tokens)
         a, episodes = Assumptions.of(cfg), cfg.stage2.tasks_per_update * cfg.stage2.group_size
@@ -78,4 +82,11 @@ def refusals(cfg: Config) -> list[str]:
         return [f"the environment {cfg.env.name} is known but not built yet: this plan can be read, a run will refuse to start"]
     if cfg.env.name not in FAMILIES:
         return [f"there is no environment {cfg.env.name!r}"]
+    return []
+
+
+def notes(cfg: Config) -> list[str]:
+    """What is worth deciding before the run starts."""
+    if cfg.model.path in MODELS and cfg.model.revision is None:
+        return [f"model.revision is not set: the newest weights and tokenizer of {cfg.model.path} will be taken; pin a commit with model.revision=COMMIT"]
     return []

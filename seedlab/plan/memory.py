@@ -52,13 +52,12 @@ def activations(shape: ModelShape, tokens: int, *, checkpointing: bool, width: i
     return Part("activations", tokens * elements * width, how)
 
 
-def logits(shape: ModelShape, tokens: int, *, chunked: bool) -> Part:
-    if chunked:
-        # a small model's whole batch may be less than the budget
-        size = min(CHUNKED_LOGITS, 2 * tokens * shape.vocab_size * 4)
-        return Part("vocabulary logits", size, "2 chunks of at most 32 Mi logits x 4 bytes (never the whole batch's)")
-    how = f"{tokens:,} tokens x {shape.vocab_size:,} x 10 bytes (bf16 logits, float32 copy, float32 gradient)"
-    return Part("vocabulary logits", tokens * shape.vocab_size * 10, how)
+def logits(shape: ModelShape, tokens: int) -> Part:
+    """Every scorer and every loss of this package goes over the vocabulary in chunks, under every engine."""
+    # a small model's whole batch may be less than the budget
+    size = min(CHUNKED_LOGITS, 2 * tokens * shape.vocab_size * 4)
+    whole = tokens * shape.vocab_size * 4 / GB
+    return Part("vocabulary logits", size, f"2 chunks of at most 32 Mi logits x 4 bytes (the whole batch's would be {whole:,.1f} GB)")
 
 
 def stage1_training(cfg: Config, shape: ModelShape) -> PhaseMemory:
@@ -83,7 +82,7 @@ def stage1_training(cfg: Config, shape: ModelShape) -> PhaseMemory:
     tokens = max(longest, cfg.stage2.micro_batch_tokens)
     parts += [
         activations(shape, tokens, checkpointing=cfg.model.gradient_checkpointing, width=2 if bf16 else 4),
-        logits(shape, tokens, chunked=True),
+        logits(shape, tokens),
     ]
     if cfg.cluster.sft_pack_tokens:
         line = cfg.cluster.sft_pack_tokens
@@ -150,7 +149,7 @@ def update(cfg: Config, shape: ModelShape) -> PhaseMemory:
     width = 2 if cfg.model.dtype == "bfloat16" else 4
     parts += [
         activations(shape, tokens, checkpointing=cfg.model.gradient_checkpointing, width=width),
-        logits(shape, tokens, chunked=not verl),
+        logits(shape, tokens),
     ]
     return PhaseMemory("stage 2: update", _with_reserve(cfg, parts))
 

@@ -13,7 +13,7 @@ def as_dict(plan: Plan) -> dict:
     return {
         "preset": plan.cfg.preset, "method": plan.cfg.method, "parameters": plan.shape.parameters, "world_size": plan.cfg.cluster.world_size,
         "device": plan.device.name if plan.device else None, "assumed": asdict(plan.assumed), "fits": plan.fits,
-        "gpu_bytes": plan.capacity, "refusals": list(plan.refusals),
+        "gpu_bytes": plan.capacity, "refusals": list(plan.refusals), "notes": list(plan.notes),
         "memory": {phase.name: {"total": phase.total, "parts": {p.name: p.bytes for p in phase.parts}} for phase in plan.memory},
         "host": {p.name: p.bytes for p in plan.host}, "disk": {p.name: p.bytes for p in plan.disk},
         "work": {w.name: {"times": w.times, "tokens": w.tokens, "flops": w.flops, "seconds": w.seconds} for w in plan.work},
@@ -25,7 +25,7 @@ def as_text(plan: Plan) -> str:
     cfg, cluster = plan.cfg, plan.cfg.cluster
     lines = [f"{cfg.preset} with method {cfg.method}: {cfg.model.path}, {plan.shape.parameters:,} parameters, engine {cfg.engine}, "
              f"{cluster.nodes} x {cluster.gpus} {'GPU' if cfg.model.device == 'cuda' else 'process'}{'' if cluster.world_size == 1 else 's'}"]  # fmt: skip
-    lines += [f"NOTE: {text}" for text in plan.refusals]
+    lines += [f"NOTE: {text}" for text in (*plan.refusals, *plan.notes)]
     lines += ["", f"Memory of one {'GPU' if plan.capacity else 'process'}, by what is there at the same time"]
     for phase in plan.memory:
         verdict = "" if plan.capacity is None else f" of {plan.capacity / GB:g} GB" + ("" if phase.total <= plan.capacity else "   DOES NOT FIT")

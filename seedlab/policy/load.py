@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 from transformers.utils import logging as hf_logging
@@ -15,6 +16,7 @@ from transformers.utils import logging as hf_logging
 from seedlab.config.schema import ModelConfig
 from seedlab.errors import UserError
 from seedlab.policy.chat import ChatRenderer
+from seedlab.policy.lora import has_lora, merged_state
 from seedlab.policy.score import ScoreRow, forward_rows
 
 hf_logging.disable_progress_bar()  # ours says more, and a log stays readable
@@ -32,6 +34,7 @@ class Policy:
     chat: ChatRenderer
     compute_dtype: torch.dtype = torch.float32
     source: str = ""  # folder or hub id that the weights were read from
+    commit: str | None = None  # the hub's commit of the weights, where they came from a hub
 
     def compute(self):
         """Context in which forward passes run: bf16 autocast over float32 master weights where configured.
@@ -50,7 +53,8 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """A plain Hugging Face folder; LoRA weights are merged into it."""
-        self.model.save_pretrained(folder, safe_serialization=True)
+        merged = {"state_dict": merged_state(self.model)} if has_lora(self.model) else {}
+        self.model.save_pretrained(folder, safe_serialization=True, **merged)
         self.tokenizer.save_pretrained(folder)
 
 
@@ -87,7 +91,7 @@ def load_policy(path: str | Path, cfg: ModelConfig, *, trainable: bool = False) 
         raise UserError(f"the weights in {path} lack {len(found['missing_keys'])} parameters of {type(model).__name__}: {names}")
     model.to(device).eval()
     policy = wrap(model, tokenizer, cfg, trainable=trainable)
-    policy.source = str(path)
+    policy.source, policy.commit = str(path), hub_commit(str(path), cfg.revision)
     return policy
 
 
@@ -102,6 +106,14 @@ def load_chat(path: str | Path, cfg: ModelConfig) -> ChatRenderer:
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"cannot load the tokenizer of {path}: {error}") from error
     return ChatRenderer(tokenizer, enable_thinking=cfg.enable_thinking, stop_ids=_stop_ids(generation))
+
+
+def hub_commit(path: str, revision: str | None) -> str | None:
+    """The commit that a hub id's files in the local hub cache belong to; None for a folder."""
+    if Path(path).exists():
+        return None
+    found = try_to_load_from_cache(path, "config.json", revision=revision)
+    return Path(found).parent.name if isinstance(found, str) else None  # …/snapshots/COMMIT/config.json
 
 
 def _tokenizer_class(folder: Path):

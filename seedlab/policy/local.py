@@ -8,6 +8,7 @@ of its request.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Sequence
@@ -98,7 +99,8 @@ class LocalGenerator:
         requests.sort(key=lambda r: r.trajectory_id)
         for part in self._batches(requests):
             try:
-                results = self._run(part)
+                with evaluating(self.model):
+                    results = self._run(part)
             except Exception as error:  # handed to every waiting episode, which raises it in its own place
                 for request in part:
                     if not request.future.done():
@@ -196,6 +198,18 @@ class LocalGenerator:
         ).last_hidden_state
         picked = hidden[torch.arange(len(last_R), device=hidden.device), last_R]
         return self.model.get_output_embeddings()(picked)
+
+
+@contextmanager
+def evaluating(model):
+    """The model in evaluation mode, and afterwards as it was: transformers takes the cache from a model that is training
+    with gradient checkpointing."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 def sample(logits_RV: torch.Tensor, temperature_R: torch.Tensor, uniform_R: torch.Tensor):

@@ -33,7 +33,8 @@ def read_status(run: Path) -> dict:
     """The stored status, with two conclusions: state `lost` where it says queued or running but its process is gone, and
     `stale` where the process lives but has not reported for a minute (suspended, or out of memory and swapping).
 
-    On another machine only the heartbeat can tell, so that there a stale run is lost.  Raises RunError naming the file.
+    On another machine only the heartbeat can tell, so that there a stale run is lost.  A job that waits in a scheduler's
+    queue (`scheduler`) has no process: only the scheduler knows of it, and `jobs.attach(run).status()` asks.  Raises RunError naming the file.
     """
     file = Path(run) / "status.json"
     status = read_versioned(file)
@@ -41,6 +42,8 @@ def read_status(run: Path) -> dict:
     if missing or status["state"] not in STATES:
         what = f"it lacks {', '.join(missing)}" if missing else f"{status['state']!r} is no state"
         raise RunError(f"{file} is damaged: {what}; remove the file, then `seedlab resume {run}` goes on")
+    if status["state"] == "queued" and status.get("scheduler"):
+        return status | {"stale": False}
     stale = status["state"] in LIVE and time.time() - status["heartbeat"] > STALE_S
     gone = stale if status["host"] != host() else not alive(status["pid"], status["process_started"])
     if status["state"] in LIVE and gone:

@@ -27,7 +27,7 @@ from seedlab.store.tables import write_table
 
 DONE = "DONE"
 # What a background job puts into the folder before the run itself starts; anything else means a folder of another kind.
-JOB_FILES = {"job.json", "status.json", "log.txt", "code", "cancel.json"}
+JOB_FILES = {"job.json", "status.json", "log.txt", "code", "cancel.json", "job.sbatch", "requeues.json", "ray.txt"}
 
 
 class RunWriter:
@@ -79,6 +79,10 @@ class RunWriter:
     def progress(self, phase: str, done: int, total: int, note: str = "") -> None:
         """Kept in memory; the heartbeat writes it."""
         self._started().change(phase=phase, done=done, total=total, note=note)
+
+    def links(self, links: list[dict]) -> None:
+        """The links of the run with their states, on disk at once."""
+        self._started().write(links=links)
 
     def finish(self, state: str, *, exit_code: int, error: str | None = None) -> None:
         """state: succeeded | failed | cancelled | interrupted.  The folder is free for another writer afterwards."""

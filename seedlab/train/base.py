@@ -39,11 +39,18 @@ def tiny_settings(cfg: Config) -> dict:
 
 
 def task_settings(cfg: Config) -> dict:
-    """Settings of the environment that decide what a cached result saw, with the games' contents in place of their folder.
+    """Settings of the environment that decide what a cached result saw, with the games' contents in place of the folder
+    they lie in.
 
-    Panel limits and the share of train tasks that RL uses do not; nor does which of two equal engines played.
+    Panel limits and the share of train tasks that RL uses do not; nor does which of two equal engines played, nor what
+    only prompts of another kind show.
     """
-    settings = cfg.env.model_dump(exclude={"panel_limits", "train_fraction", "backend", "official_timeout_s", "incomplete"})
+    without = {"panel_limits", "train_fraction", "backend", "official_timeout_s", "incomplete"}
+    if cfg.env.prompt != "instruct":
+        without |= {"task_line", "history_lines", "fallback_characters"}
+    if not cfg.env.show_admissible:
+        without |= {"list_help"}
+    settings = cfg.env.model_dump(exclude=without)
     return settings if cfg.env.data is None else settings | {"data": make_family(cfg.env).data_hash()}
 
 

@@ -25,6 +25,11 @@ def content_key(kind: str, **parts: object) -> str:
     return f"{kind}-{hashlib.sha256(payload.encode()).hexdigest()[:16]}"
 
 
+def is_built(key: str) -> bool:
+    """Whether the result of `key` is in the cache, complete."""
+    return (cache_root() / key).is_dir()
+
+
 def build_once(key: str, build: Callable[[Path], None]) -> Path:
     """The folder of `key`, built by `build(folder)` where it does not exist yet.
 

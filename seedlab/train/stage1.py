@@ -10,9 +10,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Iterable
+from typing import Callable, Iterable
 
 import numpy as np
 
@@ -31,7 +32,13 @@ from seedlab.train.fit import fit, forget_work
 from seedlab.train.sft import Document, mean_loss
 
 ROLLOUTS_AT_ONCE = 192  # episodes per batch of Stage 1's rollouts; floating point aside it changes nothing
+Link = Callable[[str, str], AbstractContextManager]
 FILES = ("trajectories.jsonl.gz", "labels.jsonl", "sft_rows.jsonl", "stage1.json")
+
+
+def no_link(name: str, key: str) -> AbstractContextManager:
+    """For callers that keep no account of the links."""
+    return nullcontext()
 
 
 def initial_policy_path(cfg: Config, progress: Progress = silent) -> str:
@@ -44,10 +51,12 @@ def _base_identity(cfg: Config) -> str:
 
 
 def rollouts_key(cfg: Config) -> str:
+    other = {} if cfg.cluster.generator == "local" else {"generator": cfg.cluster.generator}  # whose random numbers are others
     return content_key(
         "stage1-rollouts", base=_base_identity(cfg), env=task_settings(cfg),
         rollout=cfg.rollout.model_dump(), tasks=cfg.stage1.tasks, per_task=cfg.stage1.rollouts_per_task,
         temperature=cfg.stage1.rollout_temperature, seed=cfg.stage1.seed, model=cfg.model.model_dump(), threads=cfg.threads,
+        **other,
     )
 
 
@@ -69,11 +78,22 @@ def deepspeed_work(cfg: Config) -> Path:
     return cache_root() / f"{sft_key(cfg)}.deepspeed"
 
 
-def run_stage1(cfg: Config, progress: Progress = silent) -> Path:
-    """The folder with theta_sft (a Hugging Face folder) and Stage 1's files, from the cache or made now."""
-    rollouts = build_once(rollouts_key(cfg), lambda folder: collect(cfg, folder, progress))
-    labels = build_once(labels_key(cfg), lambda folder: label(cfg, rollouts, folder, progress))
-    return build_once(sft_key(cfg), lambda folder: fine_tune(cfg, rollouts, labels, folder, progress))
+def run_stage1(cfg: Config, progress: Progress = silent, link: Link = no_link, until: str = "sft") -> Path:
+    """The folder with theta_sft (a Hugging Face folder) and Stage 1's files, from the cache or made now.
+
+    Each of the three results is made within `link(name, cache key)`; after `until` (rollouts, labels or sft) its own
+    folder is returned.
+    """
+    with link("rollouts", rollouts_key(cfg)):
+        rollouts = build_once(rollouts_key(cfg), lambda folder: collect(cfg, folder, progress))
+    if until == "rollouts":
+        return rollouts
+    with link("labels", labels_key(cfg)):
+        labels = build_once(labels_key(cfg), lambda folder: label(cfg, rollouts, folder, progress))
+    if until == "labels":
+        return labels
+    with link("sft", sft_key(cfg)):
+        return build_once(sft_key(cfg), lambda folder: fine_tune(cfg, rollouts, labels, folder, progress))
 
 
 # ---- 1. base rollouts
@@ -247,7 +267,7 @@ def fine_tune(cfg: Config, rollouts: Path, labels: Path, folder: Path, progress:
     after = measure(session, probe, kept_out, "after")
     session.generator.close()
     forget_work(deepspeed_work(cfg))
-    _write_record(cfg, folder, rollouts, labels, trajectories, skills, training, kept_out, dropped, replay, losses, before, after)
+    _write_record(cfg, policy, folder, rollouts, labels, trajectories, skills, training, kept_out, dropped, replay, losses, before, after)
 
 
 def _replay(cfg: Config, policy: Policy, trajectories: int, progress: Progress) -> list[Document]:
@@ -330,7 +350,7 @@ def _success_with(session: Session, probe: list[Trajectory], skills: list[Skill]
 
 
 def _write_record(
-    cfg, folder, rollouts, labels, trajectories, skills, training, kept_out, dropped, replay, losses, before, after
+    cfg, policy, folder, rollouts, labels, trajectories, skills, training, kept_out, dropped, replay, losses, before, after
 ) -> None:
     verdicts = {s.trajectory_id: s for s in skills}
     with open(folder / "sft_rows.jsonl", "w", encoding="utf-8") as out:
@@ -343,6 +363,7 @@ def _write_record(
                 out.write(json.dumps(row, ensure_ascii=False) + "\n")
     wins = sum(t.success for t in trajectories)
     record = {
+        "base": {"path": cfg.model.path, "revision": cfg.model.revision, "commit": policy.commit},
         "tasks": len({t.task_id for t in trajectories}), "trajectories": len(trajectories), "successes": wins,
         "labels": len(skills), "accepted": sum(s.accepted for s in skills), "reasons": {k: v for k, v in count_reasons(skills).items() if v},
         "dropped_too_long": dropped, "train_rows": len(training), "held_out_rows": len(kept_out), "replay_documents": len(replay),

@@ -19,7 +19,7 @@ from seedlab.policy.load import Policy, load_policy, model_hash, tokenizer_hash
 from seedlab.store import RunError, RunWriter
 from seedlab.store.checkpoint import latest_checkpoint, save_checkpoint
 from seedlab.store.files import write_folder
-from seedlab.train.lora import add_lora, trainable_state
+from seedlab.policy.lora import add_lora, trainable_state
 from seedlab.train.loop import Interrupted, UpdateLoop
 from seedlab.train.session import Progress, Session, make_generator, silent
 from seedlab.train.sft import make_optimizer
@@ -36,13 +36,13 @@ class Stage2(UpdateLoop):
         self.reference_path = run / "checkpoints" / "reference"
         found = latest_checkpoint(run)
         self.next_update = 0 if found is None else found[0]
-        source = initial if found is None else found[1]
-        policy = load_policy(source, cfg.model, trainable=True)
+        # A LoRA run's frozen weights are those it started from; its checkpoints hold them with the adapters merged in.
+        resumed = self.reference_path if cfg.model.lora_rank and found is not None else found and found[1]
+        policy = load_policy(resumed or initial, cfg.model, trainable=True)
         if found is None:
             self._save_reference(policy)
         if cfg.model.lora_rank:
-            policy = load_policy(self.reference_path, cfg.model, trainable=True)
-            add_lora(policy.model, cfg.model.lora_rank, cfg.model.lora_alpha)
+            add_lora(policy.model, cfg.model.lora_rank, cfg.model.lora_alpha, seed=cfg.seed)
         self.session = Session(cfg, policy, progress)
         optimizer = make_optimizer(
             policy.model, learning_rate=cfg.stage2.learning_rate, weight_decay=cfg.stage2.weight_decay, betas=cfg.stage2.betas
@@ -106,11 +106,9 @@ class Stage2(UpdateLoop):
         """Weights as a Hugging Face folder, optimizer state, and the analyzer snapshot where it is a separate one."""
 
         def write(folder: Path) -> None:
+            self.policy.save(folder)
             if self.cfg.model.lora_rank:
                 torch.save(trainable_state(self.policy.model), folder / "lora.pt")
-                self.policy.tokenizer.save_pretrained(folder)
-            else:
-                self.policy.save(folder)
             torch.save({"optimizer": self.updater.optimizer.state_dict(), "next_update": update}, folder / "trainer.pt")
             if self._separate_snapshot and self.snapshot is not None and self.cfg.objective.analyzer_snapshot != "initial":
                 self.snapshot[1].save(folder / "analyzer")
@@ -141,6 +139,6 @@ class Stage2(UpdateLoop):
 def model_identity(policy: Policy) -> dict:
     """What a manifest says of a policy."""
     return {
-        "class": type(policy.model).__name__, "parameters": policy.parameters, "hash": model_hash(policy.model),
+        "class": type(policy.model).__name__, "parameters": policy.parameters, "hash": model_hash(policy.model), "commit": policy.commit,
         "tokenizer_hash": tokenizer_hash(policy.tokenizer), "chat_template_hash": policy.chat.template_hash,
     }

@@ -20,7 +20,6 @@ from seedlab.rows.build import build_rows
 from seedlab.store.checkpoint import complete_checkpoints, verify_checkpoint
 from seedlab.store.reader import Run
 from seedlab.train.batch import give_teacher
-from seedlab.train.lora import add_lora
 
 REFERENCE = "reference"  # the weights that Stage 2 started from
 
@@ -76,18 +75,7 @@ def load_snapshot(run: Run, name: str | int) -> Snapshot:
     folder = run.path / "checkpoints" / (name if name == REFERENCE else f"{int(name):06d}")
     if name != REFERENCE:
         verify_checkpoint(folder)
-    return Snapshot(cfg, _policy(cfg, folder), make_prompt_format(cfg.env), name)
-
-
-def _policy(cfg: Config, folder: Path) -> Policy:
-    if not cfg.model.lora_rank or folder.name == REFERENCE:
-        return load_policy(folder, cfg.model)
-    # A checkpoint of LoRA holds its own weights alone; they stand on the reference's.
-    policy = load_policy(folder.parent / REFERENCE, cfg.model)
-    add_lora(policy.model, cfg.model.lora_rank, cfg.model.lora_alpha)
-    policy.model.load_state_dict(torch.load(folder / "lora.pt", weights_only=True), strict=False)
-    policy.model.eval()
-    return policy
+    return Snapshot(cfg, load_policy(folder, cfg.model), make_prompt_format(cfg.env), name)
 
 
 def score_skill(snapshot: Snapshot, trajectory: Trajectory, text: str) -> TypedSkill:

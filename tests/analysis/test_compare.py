@@ -21,6 +21,18 @@ def test_roles_come_from_the_settings():
     assert role_of(config("seed")) == "seed-sft" and role_of(config("seed/shuffled")) == "shuffled"
 
 
+def test_what_stage_2_changed_is_told_against_the_policy_it_started_from(tmp_path):
+    arms = arms_of(tmp_path, (0.5, 0.75), (0.5, 0.25))
+    start = load_arms({"start": [fake_run(tmp_path / "start", config("vanilla", "stage1", 0, stage1={"enabled": True}, stage2={"updates": 0}), success=0.25)]})
+    other = load_arms({"base": [fake_run(tmp_path / "base", config("vanilla", "base", 0, stage2={"updates": 0}), success=0.0)]})
+    assert (start[0].role, other[0].role) == ("start-sft", "start-base")
+    lines = verdict([*other, *arms, *start])
+    assert any(line.startswith("Stage 2 changed micro success from start to SEED by: seen +0.375 [") for line in lines)
+    assert any(line.startswith("Stage 2 changed micro success from start to GRPO by: seen +0.125 [") for line in lines)
+    assert not any("different numbers of updates" in line for line in lines)
+    assert not any(line.startswith("Stage 2 changed") for line in verdict([*other, *arms]))
+
+
 def test_equal_arms_give_no_claim(tmp_path):
     lines = verdict(arms_of(tmp_path, (0.5, 0.75, 0.5), (0.5, 0.5, 0.75)))
     assert lines[0].startswith("SEED does not beat GRPO here: every interval of the difference contains 0.")

@@ -92,7 +92,8 @@ def test_diff_between_presets(capsys):
     rows = {row["key"]: (row["this"], row["paper"]) for row in json.loads(capsys.readouterr().out)}
     assert rows == {
         "analyzer.max_copied_fraction": (1.0, 0.9),
-        "external.max_tokens": (1024, 4096),
+        "env.history_lines": ("bracketed", "plain"),
+            "external.max_tokens": (1024, 4096),
         "objective.kl_coef": (0.001, 0.01),
         "objective.advantage_ddof": (1, 0),
         "objective.group_statistics": ("steps", "trajectories"),

@@ -196,6 +196,8 @@ def test_the_hash_names_a_cell():
 
 def test_the_hash_leaves_out_where_a_run_computes():
     assert config_hash(load_config("tiny", ["cluster.gpus=8", "cluster.sft_zero_stage=3"])) == config_hash(load_config("tiny"))
+    # another sampler draws other trajectories
+    assert config_hash(load_config("tiny", ["cluster.generator=vllm"])) != config_hash(load_config("tiny"))
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -122,6 +122,13 @@ def test_what_is_not_recorded_needs_the_official_engine(seedlab):
     assert code == 2 and "SEEDLAB_ALFWORLD_PYTHON" in err and "nowhere" in err
 
 
+def test_only_what_is_recorded_can_be_asked_for(seedlab):
+    code, out, _ = seedlab("envs", "verify", "--generated", 9, *RECORDED[2:], "--reference", REFERENCE, "--recorded")
+    assert code == 0 and "24 walks" in out and "6 games" in out
+    code, out, _ = seedlab("envs", "verify", "--generated", 2, "--length", 15, "--seed", 99, "--reference", REFERENCE, "--recorded")
+    assert code == 1 and out.splitlines()[-1] == "nothing was compared"
+
+
 def test_a_reference_of_another_engine_is_refused(tmp_path, seedlab):
     file = tmp_path / "other.jsonl"
     file.write_text(json.dumps({"schema_version": 1, "key": "a/junk/0/15"}) + "\n")

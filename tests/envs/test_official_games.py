@@ -15,6 +15,7 @@ from seedlab.envs import make_family
 from seedlab.envs.household.engine import Household
 from seedlab.envs.household.games import GameFileError, load_game, read_facts
 from seedlab.envs.household.goals import TASK_TYPES, Goal
+from seedlab.envs.household.oracle import NoPlan, oracle_distance, oracle_plan
 from seedlab.envs.household.world import build_world
 
 SIZES = {"stage1": 6, "train": 12, "dev": 6, "seen": 1, "unseen": 1}  # seen and unseen are whole splits whatever is said
@@ -77,6 +78,20 @@ def test_facts_of_a_problem_become_a_world_that_plays():
     assert results[0].observation == "You arrive at shelf 1. On the shelf 1, you see a mug 2, and a mug 1."
     assert results[2].observation == "This is a normal mug 2. In it, you see a pen 1."
     assert [r.info.won for r in results] == [False] * 6 + [True]
+
+
+def test_a_thing_that_fits_nowhere_is_a_step_back_for_the_oracle():
+    facts = "(objectType Roll_bar_1 RollType) (pickupable Roll_bar_1) (inReceptacle Roll_bar_1 Shelf_bar_1) (objectAtLocation Roll_bar_1 loc_bar_1)"
+    problem = PROBLEM.replace("(= (total-cost) 0)", facts)
+    env = Household(build_world(read_facts(Path("g"), problem, "put a clean mug in shelf.")), "t", 99, 1.0)
+    assert oracle_distance(env) == 6
+    distances = []
+    for command in ("go to shelf 1", "take roll 1 from shelf 1", "go to sinkbasin 1", "look"):
+        assert env.step(command).info.admissible
+        distances.append(oracle_distance(env))
+    assert distances == [5, 6, 7, 7]
+    with pytest.raises(NoPlan, match="no plan reaches the goal 'put a clean mug in shelf.'"):
+        oracle_plan(env)
 
 
 def test_a_light_goal_names_its_lamp_first():

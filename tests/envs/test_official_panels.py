@@ -1,12 +1,14 @@
 """The official evaluation splits by name, and the data manifest against the paper's Table 3 (cases D4, D13, E11)."""
 
 import hashlib
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from seedlab.cli.main import main
 from seedlab.config.presets import load_config
 from seedlab.config.schema import EnvConfig
 from seedlab.envs import make_family
@@ -158,3 +160,11 @@ def test_eight_groups_one_seed_distinct_tasks_the_same_again():
         [sys.executable, "-c", _DRAW], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
     ).stdout.splitlines()
     assert again == rows
+
+
+def test_the_manifest_from_the_command_line(tmp_path, capsys):
+    file = tmp_path / "manifest.json"
+    assert main(["envs", "manifest", "tiny", "--out", str(file)]) == 1  # generated rooms and 24 updates are not Table 3
+    assert "shared by stage1 and train: 0 tasks" in capsys.readouterr().out
+    kept = json.loads(file.read_text())
+    assert {name: len(ids) for name, ids in kept["task_ids"].items()} == {n: p["tasks"] for n, p in kept["panels"].items()}

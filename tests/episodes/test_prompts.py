@@ -2,6 +2,7 @@
 
 import pytest
 
+from seedlab.config.presets import load_config
 from seedlab.config.schema import EnvConfig
 from seedlab.episodes.prompts import COMPACT_WORDS, History, PromptTooLong, compact_text, make_prompt_format, parse_action
 
@@ -222,6 +223,48 @@ def test_instruct_actions_follow_the_familys_rule(response, expected):
 
 def test_fallback_is_the_last_thirty_characters():
     assert parse_action("x" * 40 + "GO TO DESK 1", "instruct") == ("x" * 18 + "go to desk 1", False)
+    assert parse_action("x" * 40 + "GO TO DESK 1", "instruct", 20) == ("x" * 8 + "go to desk 1", False)
+
+
+# ---- differences from the public code's protocol, each an option
+
+FAMILY = dict(
+    layout="step", history_window=5, show_admissible=True, prompt="instruct", history_lines="bracketed", task_line="unless_stated",
+    list_help=False,
+)  # fmt: skip
+
+
+def test_the_public_codes_protocol_can_be_chosen():
+    past = history(3)
+    past.admissible = ["go to desk 1", "help", "look"]
+    lines = make_prompt_format(EnvConfig(**FAMILY)).messages(past)[0]["content"].splitlines()
+    assert "[Observation 2: 'You arrive at desk 1. On the desk 1, you see a mug 1.', Action 2: 'go to desk 2']" in lines
+    assert "Task: put a hot mug in cabinet." in lines  # the newest observation does not name it
+    assert "help" not in lines and "look" in lines
+    ours = make_prompt_format(EnvConfig(**FAMILY | {"list_help": True})).messages(past)[0]["content"].splitlines()
+    assert "help" in ours
+
+
+@pytest.mark.parametrize("layout", ["step", "conversation"])
+def test_the_first_prompt_names_the_task_once_or_twice(layout):
+    for task_line, times in (("unless_stated", 1), ("always", 2)):
+        env = EnvConfig(**FAMILY | {"task_line": task_line, "layout": layout})
+        text = make_prompt_format(env).messages(history(1), skill="Heat it.")[0]["content"]
+        assert text.count("put a hot mug in cabinet") == times
+        assert text.index("Heat it.") < text.index("Observation:")
+    dropped = make_prompt_format(EnvConfig(**FAMILY | {"layout": layout})).messages(history(4), kept_from=3)[0]["content"]
+    assert "Task: put a hot mug in cabinet." in dropped  # the turn that named the task has gone
+
+
+def test_the_authors_presets_take_the_public_codes_side():
+    alfworld, webshop = (load_config(f"authors/{name}-qwen2.5-3b").env for name in ("alfworld", "webshop"))
+    assert (alfworld.history_lines, alfworld.task_line, alfworld.list_help, alfworld.fallback_characters) == (
+        "bracketed", "unless_stated", False, 30
+    )  # fmt: skip
+    assert webshop.fallback_characters == 20
+    paper = load_config("paper/alfworld-qwen2.5-3b").env
+    assert (paper.layout, paper.history_window, paper.max_steps, paper.prompt, paper.show_admissible) == ("step", 5, 30, "instruct", True)
+    assert (paper.history_lines, paper.task_line, paper.list_help) == ("plain", "always", True)
 
 
 def test_unknown_prompt_kind():

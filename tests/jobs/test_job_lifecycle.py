@@ -146,6 +146,24 @@ def test_an_ended_job_stays_what_it_was(start):
     assert job.cancel()["state"] == "succeeded" and not (job.path / "cancel.json").exists()
 
 
+def test_cancel_leaves_the_workers_to_the_command_that_needs_them_to_save(start, until):
+    code = """
+import signal, subprocess, sys, time
+worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+def save(*_):
+    time.sleep(0.3)
+    print("saved with its worker" if worker.poll() is None else "its worker was gone", flush=True)
+    sys.exit(130)
+signal.signal(signal.SIGTERM, save)
+print("worker", worker.pid, flush=True)
+time.sleep(60)
+"""
+    job = start("a", code)
+    pid_of(job, until, "worker")
+    assert job.cancel(grace_s=20)["state"] == "cancelled"
+    assert job.logs(tail=1) == "saved with its worker" and group.members(job.record) == []
+
+
 def test_workers_end_with_their_parent(start, until):
     job = start("a", ENGINE)
     worker = pid_of(job, until, "worker")

@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -31,8 +29,8 @@ def test_submit_trains_with_the_overrides_in_the_folder(submitted, capsys):
     job = attach("runs/a")
     assert job.wait(20)["state"] == "succeeded", job.logs()
     assert capsys.readouterr().out.splitlines()[1:] == ["  seedlab logs runs/a -f", "  seedlab cancel runs/a"]
-    command, preset, *settings, flag, out = json.loads(job.logs())
-    assert (command, preset, flag, out) == ("train", "micro", "--out", str(submitted / "runs" / "a"))
+    command, preset, *settings, flag, out, resume = json.loads(job.logs())
+    assert (command, preset, flag, out, resume) == ("train", "micro", "--out", str(submitted / "runs" / "a"), "--resume")
     from seedlab.config.presets import load_config
 
     config = load_config(preset, settings)
@@ -41,15 +39,13 @@ def test_submit_trains_with_the_overrides_in_the_folder(submitted, capsys):
     assert job.record.queue == str(submitted / "cache" / "queue")
 
 
-def test_the_folder_has_the_name_that_train_would_choose(submitted, monkeypatch):
-    # in place of the trainer, which loads torch
-    trainer = SimpleNamespace(default_out=lambda config: Path("runs") / f"{config.method}-of-train-{config.seed}")
-    monkeypatch.setitem(sys.modules, "seedlab.train.run", trainer)
+def test_the_folder_has_the_name_that_train_would_choose_and_torch_stays_out(submitted, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # an import would raise
     seen = []
-    monkeypatch.setattr(jobs_cli, "submit_train", lambda *args, run_path, slots: seen.append((str(run_path), slots)) or _stop())
+    monkeypatch.setattr(jobs_cli, "submit_train", lambda *args, run_path, **options: seen.append((str(run_path), options["slots"])) or _stop())
     with pytest.raises(RuntimeError, match="seen enough"):
         main(["submit", "micro", "seed=3"])
-    assert seen == [("runs/seed-of-train-3", None)]
+    assert seen == [("runs/micro-seed-s3", None)]
 
 
 def _stop():

@@ -109,6 +109,10 @@ def parts_of(plan, phase):
     return {part.name: part.bytes for part in found.parts}
 
 
+def plan_disk(plan):
+    return {part.name: part.bytes for part in plan.disk}
+
+
 def test_memory_of_the_paper_s_3b_preset():
     plan = make_plan(load_config("paper/alfworld-qwen2.5-3b"))
     p = 3_085_938_688
@@ -119,7 +123,8 @@ def test_memory_of_the_paper_s_3b_preset():
     assert update["gathered layers"] == 4 * 151936 * 2048
     # one input of 2,048 per layer and, of one layer, 4x2048 + 2x2048 + 2x256 + 4x11008 elements; bf16
     assert update["activations"] == 16384 * (36 * 2048 + 56832) * 2
-    assert update["vocabulary logits"] == 16384 * 151936 * 10
+    assert update["vocabulary logits"] == 2 * 32 * 2**20 * 4
+    assert update["parameters"] + plan_disk(plan)["checkpoints"] == p / 2 + 3 * 16 * p
     sft = parts_of(plan, "stage 1: SFT")
     assert (sft["parameters"], sft["gradients"]) == (2 * p, p / 4)
     assert sft["optimizer (Adam, float32 masters)"] == 1.5 * p
@@ -145,7 +150,7 @@ def test_settings_move_memory_where_they_say():
 
 def test_lora_trains_what_peft_adds():
     peft = pytest.importorskip("peft", reason="wanted: peft (extra lora)")
-    from seedlab.train.lora import TARGETS
+    from seedlab.policy.lora import TARGETS
 
     cfg = load_config("gpu1/alfworld-qwen3-1.7b", ["model.lora_rank=16"])
     shape = shape_of(cfg)
@@ -196,6 +201,33 @@ def test_tokens_flops_and_seconds_of_an_update():
     assert work["stage 1: labels"].seconds is None
 
 
+def test_the_scorer_s_budget_is_the_plan_s():
+    from seedlab.plan import memory
+    from seedlab.policy.score import LOGIT_BUDGET
+
+    assert memory.CHUNKED_LOGITS == 2 * 4 * LOGIT_BUDGET
+
+
+@pytest.mark.full
+def test_disk_is_what_a_real_run_left(micro, tmp_path):
+    from seedlab.plan.compute import TOKEN_ROW_BYTES
+    from seedlab.store.checkpoint import latest_checkpoint
+    from seedlab.train.run import train
+
+    cfg = micro()
+    run = train(cfg, tmp_path / "run")
+    p = make_plan(cfg).shape.parameters
+    weights = (tmp_path / "run" / "checkpoints" / "reference" / "model.safetensors").stat().st_size
+    assert weights == pytest.approx(4 * p, rel=0.05)
+    folder = latest_checkpoint(run.path)[1]
+    size = sum((folder / name).stat().st_size for name in ("model.safetensors", "trainer.pt"))
+    assert size == pytest.approx(12 * p, rel=0.15)  # the rest are names and headers, which weigh nothing in a real model
+    tokens = sum(len(run.tokens(update=u)) for u in run.updates)
+    size = sum(f.stat().st_size for f in (run.path / "updates").rglob("tokens.parquet"))
+    print(f"{size / tokens:.1f} bytes of a token row in {tokens} rows")
+    assert size / tokens < 4 * TOKEN_ROW_BYTES  # small files carry their schema; docs/plan.md has the large ones
+
+
 def test_methods_cost_what_they_do():
     def names(*overrides):
         return {w.name for w in make_plan(load_config("paper/alfworld-qwen2.5-3b", list(overrides))).work}
@@ -213,6 +245,23 @@ def test_methods_cost_what_they_do():
 def test_a_preset_without_its_environment_is_planned_and_says_so(capsys):
     assert main(["plan", "paper/webshop-qwen2.5-3b"]) == 0
     assert "NOTE: the environment webshop is known but not built yet: this plan can be read, a run will refuse to start" in capsys.readouterr().out
+
+
+def test_an_unpinned_model_is_mentioned():
+    cfg = load_config("paper/alfworld-qwen2.5-3b")
+    [note] = make_plan(cfg).notes
+    assert "pin a commit with model.revision=COMMIT" in note
+    assert make_plan(load_config("paper/alfworld-qwen2.5-3b", ["model.revision=abc"])).notes == make_plan(load_config("tiny")).notes == ()
+
+
+def test_the_page_has_the_presets_as_they_are():
+    from pathlib import Path
+
+    page = (Path(__file__).parents[2] / "docs" / "plan.md").read_text()
+    for name in PRESETS:
+        if name.startswith(("paper/", "gpu1/")):
+            totals = [f"{m.total / 1e9:.1f}" for m in make_plan(load_config(name)).memory]
+            assert f"| `{name}` | {' | '.join(totals)} |" in page, (name, totals)
 
 
 def test_the_text_shows_its_arithmetic_and_assumptions(capsys):

@@ -8,7 +8,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from seedlab.config.schema import ModelConfig
 from seedlab.errors import UserError
-from seedlab.policy.load import load_policy, model_hash, tokenizer_hash, wrap
+from seedlab.policy.load import hub_commit, load_policy, model_hash, tokenizer_hash, wrap
 from seedlab.policy.score import ScoreRow, forward_rows, score
 
 CFG = ModelConfig(context=64)
@@ -169,3 +169,19 @@ def test_capped_logits_are_refused(vocabulary):
 def test_a_device_that_is_not_there_is_named(folder):
     with pytest.raises(UserError, match="model.device=cuda.*doctor"):
         load_policy(folder, CFG.model_copy(update={"device": "cuda"}))
+
+
+def test_the_commit_of_hub_weights_is_the_one_of_the_cached_files(tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    cache = tmp_path / "models--someone--model"
+    for ref, commit in (("main", "a" * 40), ("v2", "b" * 40)):
+        (cache / "refs").mkdir(parents=True, exist_ok=True)
+        (cache / "refs" / ref).write_text(commit)
+        (cache / "snapshots" / commit).mkdir(parents=True)
+        (cache / "snapshots" / commit / "config.json").write_text("{}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    assert hub_commit("someone/model", None) == "a" * 40
+    assert hub_commit("someone/model", "v2") == hub_commit("someone/model", "b" * 40) == "b" * 40
+    assert hub_commit("someone/other", None) is None
+    assert hub_commit(str(tmp_path), None) is None

@@ -6,6 +6,7 @@ import pytest
 
 from seedlab.config.presets import load_config
 from seedlab.policy.load import load_policy, model_hash
+from seedlab.policy.local import LocalGenerator
 from seedlab.store.checkpoint import latest_checkpoint
 from seedlab.store.errors import RunError
 from seedlab.train import stage1
@@ -51,6 +52,36 @@ def test_loss_is_on_the_skill_tokens_alone_and_rows_end_their_turn(made):
         assert session.policy.tokenizer.decode(target[:-1]) == texts[document.id]
         assert target[-1] == session.policy.chat.end_of_turn
         assert document.weights[: -len(target)] == [0.0] * (len(document.ids) - len(target))
+
+
+def test_vllm_samples_where_it_is_asked_for_and_hears_of_new_weights(made, monkeypatch, tmp_path):
+    """vLLM's part is played by the local generator, which notes what it is told."""
+    cfg = made[0]
+    seen = []
+
+    class Noted(LocalGenerator):
+        def expect(self, episodes):
+            seen.append("sample")
+            super().expect(episodes)
+
+        def close(self):
+            seen.append("close")
+            super().close()
+
+        def weights_changed(self, saved):
+            assert model_hash(load_policy(saved, cfg.model).model) == model_hash(self.model)
+            seen.append("new weights")
+            super().weights_changed(saved)
+
+    monkeypatch.setattr(Session, "_vllm", lambda self: Noted(self.policy.model, context=cfg.model.context, pad_id=self.policy.pad_id))
+    monkeypatch.setattr(stage1, "fit", lambda *args, fit=stage1.fit, **options: (seen.append("fit"), fit(*args, **options))[1])
+    other = load_config("micro", ["stage2.updates=0", "evaluation.panels=[]", "cluster.generator=vllm"])
+    assert (stage1.rollouts_key(other), stage1.sft_key(other)) != (stage1.rollouts_key(cfg), stage1.sft_key(cfg))
+    folder = stage1.run_stage1(other)
+    phases = [name for name, before in zip(seen, [None, *seen]) if name != before]
+    assert phases == ["sample", "close", "sample", "close", "fit", "new weights", "sample", "close"]
+    # the same samples from the same streams, so the same weights
+    assert model_hash(load_policy(folder, cfg.model).model) == model_hash(load_policy(made[1], cfg.model).model)
 
 
 def test_rows_that_do_not_fit_are_counted_and_only_such_rows_are_an_error(made):

@@ -12,7 +12,8 @@ from new_process import command_process, train_process
 from seedlab.errors import UserError
 from seedlab.store import RunError, open_run
 from seedlab.store.checkpoint import latest_checkpoint
-from seedlab.train.run import default_out, resume, train
+from seedlab.store.layout import default_out
+from seedlab.train.run import resume, train
 from seedlab.train.stage2 import Interrupted
 
 
@@ -209,7 +210,7 @@ def test_a_full_disk_stops_the_run_and_space_lets_it_go_on(finished, tmp_path, m
 
 
 def test_a_stop_between_phases_is_an_interruption(finished, tmp_path, micro, monkeypatch):
-    monkeypatch.setattr("seedlab.train.run.run_stage1", lambda cfg, report: os.kill(os.getpid(), 2) or latest_stage1(finished))
+    monkeypatch.setattr("seedlab.train.run.run_stage1", lambda *arguments: os.kill(os.getpid(), 2) or latest_stage1(finished))
     with pytest.raises(Interrupted, match="between phases"):
         train(micro(), tmp_path / "run")
     assert open_run(tmp_path / "run").status["state"] == "interrupted"

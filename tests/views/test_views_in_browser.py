@@ -89,6 +89,25 @@ def test_hovering_and_the_keyboard_show_every_value(runs, tmp_path, opened):
     assert page.asked == [(tmp_path / "page.html").as_uri()] and page.said == []
 
 
+def test_values_arrive_as_a_kernels_message_has_them(runs, tmp_path, opened):
+    # There they are a DataView into a larger buffer, at any offset.
+    inspector = inspect_tokens(runs["seed"], compare=runs["grpo"])
+    text = inspector.to_html()
+    script = re.search(r'<script type="module">(.*?)</script>', text, re.S)[1]
+    whole = "Uint8Array.from(atob(state.values[name]), (c) => c.charCodeAt(0))"
+    assert script.count(whole) == 1
+    shifted = script.replace(whole, f"((all) => new DataView(new Uint8Array([7, 7, 7, ...all, 9]).buffer, 3, all.length))({whole})")
+    file = tmp_path / "page.html"
+    file.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text).replace(script, shifted), encoding="utf-8")
+    page = opened(file)
+    for pane, story in enumerate(inspector.stories):
+        last = len(story.tokens) - 1
+        page.hover(f'[data-pane="{pane}"] .t[data-i="{last}"]')
+        cells = page.evaluate("() => [...document.querySelectorAll('.sl-card tr')].find(r => r.cells[0].textContent === 'log-prob').cells[%d].textContent" % (pane + 1))
+        assert float(cells.replace("−", "-")) == pytest.approx(story.tokens["logp_student"].iloc[last], abs=6e-4)
+    assert page.said == []
+
+
 def test_tab_reaches_the_tokens_and_leaves_them(runs, tmp_path, opened):
     page = opened(inspect_tokens(runs["seed"]).to_html(tmp_path / "page.html"))
     page.focus(".sl-bar [aria-checked=true]")

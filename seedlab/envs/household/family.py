@@ -59,7 +59,8 @@ class HouseholdFamily(FamilyBase):
         return Household(self._world(task_id), task_id, self.config.max_steps, self.config.success_reward)
 
     def panels(self) -> dict[str, Panel]:
-        """stage1, train, dev, seen and unseen (and demonstrations, where it has a size): pairwise disjoint, task types alternating, cut as the config says.
+        """stage1, train, dev, seen and unseen, and demonstrations where it has a size: pairwise disjoint, task types
+        alternating, cut as the config says.
 
         An incomplete evaluation split of official games is refused, or with `env.incomplete` said in a warning; `notes`
         keep what is missing.
