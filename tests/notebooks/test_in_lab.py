@@ -6,11 +6,16 @@ import pytest
 from browser import chromium, jupyter_lab, open_notebook, run_all
 from example_runs import EXAMPLE, ROOT
 
+from seedlab.notebook import update_with_tokens
+from seedlab.store import open_run
+from seedlab.views import inspect_tokens
+
 pytestmark = [pytest.mark.full, pytest.mark.browser, pytest.mark.timeout(900)]
 SHOTS = ROOT / "build" / "screenshots"  # kept, to be looked at
 DONE = """() => {
     const cells = [...window.jupyterapp.shell.currentWidget.content.widgets].filter(c => c.model.type === "code");
-    return cells.length > 0 && cells.every(c => c.model.executionCount !== null) && cells.every(c => c.model.executionState !== "running");
+    const failed = cells.some(c => c.model.sharedModel.getOutputs().some(o => o.output_type === "error"));
+    return failed || (cells.length > 0 && cells.every(c => c.model.executionCount !== null && c.model.executionState !== "running"));
 }"""
 ERRORS = """() => window.jupyterapp.shell.currentWidget.content.widgets.filter(c => c.model.type === "code").flatMap(
     c => c.model.sharedModel.getOutputs().filter(o => o.output_type === "error" || o.name === "stderr").map(o => o.evalue || String(o.text)))"""
@@ -82,9 +87,14 @@ def test_02_opens_with_real_content(ran):
 
 def test_03_from_opening_it_to_the_gate_of_one_token(ran):
     page = ran("03_stage2_seed")
-    token = page.locator(".sl-map .t").first
-    token.scroll_into_view_if_needed()
-    token.hover()
-    page.wait_for_function("() => [...document.querySelectorAll('.sl-card td, .sl-card th')].some(c => c.textContent.trim() === 'gate')", timeout=30_000)
-    shot(page, token, "notebook_03_token")
+    page.wait_for_selector(".sl-map .t", timeout=60_000)
+    page.locator(".sl-map").scroll_into_view_if_needed()
+    page.click('.sl-map .t[data-i="0"]')
+    page.wait_for_function("() => [...document.querySelectorAll('.sl-card tr')].some(r => r.cells[0].textContent === 'gate')", timeout=30_000)
+    gate = page.evaluate("() => [...document.querySelectorAll('.sl-card tr')].find(r => r.cells[0].textContent === 'gate').cells[1].textContent")
+    run = open_run(EXAMPLE / "seed-s0")
+    first = inspect_tokens(run, update=update_with_tokens(run)).story.tokens.iloc[0]
+    assert float(gate.replace("−", "-")) == pytest.approx(first["gate"], abs=6e-4)
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / "notebook_03_token.png")
     shot(page, page.locator(".js-plotly-plot").nth(2), "notebook_03_gates")
