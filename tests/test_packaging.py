@@ -111,6 +111,12 @@ def make_plan(*arguments):
     return done.stdout
 
 
+def test_make_lab_opens_the_repository_with_the_notebooks_in_sight():
+    plan = make_plan("lab", "LAB_ARGS=--no-browser")
+    # The root holds runs/ too, so that exports and run folders can be opened from the browser.
+    assert "jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks --no-browser" in plan.splitlines()[-1]
+
+
 def test_make_demo_installs_and_runs(tmp_path):
     plan = make_plan("demo", f"VENV={tmp_path}/venv")
     assert f"-m venv {tmp_path}/venv" in plan
