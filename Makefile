@@ -109,7 +109,7 @@ lock:
 	build/lock/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	( echo "# The laptop's set, complete: Python 3.11 or 3.12, CPU.  pip takes it as constraints (see the Makefile)."; \
 	  echo "# Made by \`make lock\` from a fresh environment with the extras $(EXTRAS)."; \
-	  build/lock/bin/python -m pip freeze --exclude-editable --exclude setuptools | sed 's/+[a-z0-9.]*$$//' \
+	  build/lock/bin/python -m pip freeze --all --exclude-editable --exclude pip --exclude wheel | sed 's/+[a-z0-9.]*$$//' \
 	) > requirements/cpu.lock.new
 	mv requirements/cpu.lock.new requirements/cpu.lock
 
