@@ -248,6 +248,12 @@ def test_a_preset_without_its_environment_is_planned_and_says_so(capsys):
     assert "NOTE: the environment webshop is known but not built yet: this plan can be read, a run will refuse to start" in capsys.readouterr().out
 
 
+def test_what_the_engine_refuses_is_said_before():
+    [text] = make_plan(load_config("paper/alfworld-qwen2.5-3b", ["model.lora_rank=8"])).refusals
+    assert text.startswith("engine=verl does not offer model.lora_rank") and text.endswith("a run will refuse to start")
+    assert make_plan(load_config("gpu1/alfworld-qwen3-1.7b", ["model.lora_rank=8"])).refusals == ()
+
+
 def test_an_unpinned_model_is_mentioned():
     cfg = load_config("paper/alfworld-qwen2.5-3b")
     [note] = make_plan(cfg).notes
