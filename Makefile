@@ -1,4 +1,4 @@
-# make demo · make test · make test-full · make lab · make alfworld
+# make demo · make test · make test-full · make lab · make alfworld · make vllm
 #
 # Everything goes into .venv; a stamp file inside it says what is installed, so that a second call starts at once.
 # PYTHON=python3.12 chooses another interpreter, QUICK=1 the short demo, OUT=folder another run folder,
@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint req
 # Thread and allocator settings have to stand before a process starts; seedlab.config.runtime knows them.
 RUN = env $$($(BIN)/python -m seedlab.config.runtime)
 
-.PHONY: demo test test-full lab lock clean alfworld
+.PHONY: demo test test-full lab lock clean alfworld vllm
 
 demo: $(VENV)/.installed
 	$(RUN) $(BIN)/seedlab demo $(if $(filter-out 0,$(QUICK)),--quick) --out $(OUT)
@@ -29,7 +29,7 @@ test: $(VENV)/.installed-dev
 	$(RUN) $(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
 
 # Parts whose versions part from ours have environments of their own; SEEDLAB_…_PYTHON names an interpreter that has one already.
-test-full: $(VENV)/.installed-browser $(foreach part,ALFWORLD VERL DEEPSPEED VLLM,$(if $(SEEDLAB_$(part)_PYTHON),,$($(part)_VENV)/.tried))
+test-full: $(VENV)/.installed-browser $(foreach part,ALFWORLD VERL DEEPSPEED,$(if $(SEEDLAB_$(part)_PYTHON),,$($(part)_VENV)/.tried))
 	$(RUN) $(foreach part,ALFWORLD VERL DEEPSPEED VLLM,$(call python_of,$(part),$($(part)_VENV))) $(BIN)/python -m pytest -m full $(PYTEST_ARGS)
 
 # Nothing where the variable is set already or the environment could not be made.
@@ -93,7 +93,10 @@ $(DEEPSPEED_VENV)/.tried: pyproject.toml requirements/cpu.lock
 	else echo "DeepSpeed could not be built: its tests will be skipped"; fi
 	@touch $@
 
-# vLLM for CPUs wants a newer transformers than verl allows, and cannot be imported beside these three.
+# vLLM for CPUs is a large download, so its tests run only where `make vllm` has been called.  It wants a newer transformers
+# than verl allows, and cannot be imported beside the three packages that are removed here.
+vllm: $(VLLM_VENV)/.tried
+
 $(VLLM_VENV)/.tried: pyproject.toml
 	@mkdir -p $(VLLM_VENV) && rm -f $(VLLM_VENV)/.installed
 	@pip="$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check"; \
@@ -109,7 +112,7 @@ lock:
 	build/lock/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	( echo "# The laptop's set, complete: Python 3.11 or 3.12, CPU.  pip takes it as constraints (see the Makefile)."; \
 	  echo "# Made by \`make lock\` from a fresh environment with the extras $(EXTRAS)."; \
-	  build/lock/bin/python -m pip freeze --exclude-editable --exclude setuptools | sed 's/+[a-z0-9.]*$$//' \
+	  build/lock/bin/python -m pip freeze --all --exclude-editable --exclude pip --exclude wheel | sed 's/+[a-z0-9.]*$$//' \
 	) > requirements/cpu.lock.new
 	mv requirements/cpu.lock.new requirements/cpu.lock
 

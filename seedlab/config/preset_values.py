@@ -27,8 +27,13 @@ def merge(*layers: Settings) -> Settings:
 _TINY: Settings = {
     "env": {"panel_sizes": {"stage1": 180, "train": 2400, "dev": 96, "seen": 96, "unseen": 96}},
     "stage1": {"transcript_weight": 0.3, "replay_ratio": 0.4},
-    # small micro-batches keep two processes at once under 4 GB
-    "stage2": {"micro_batch_tokens": 8192, "log_gradient_terms_every": 12},
+    # small micro-batches keep two processes at once under 4 GB, and the tensors of a layer in the processor's cache
+    "stage2": {"micro_batch_tokens": 4096, "log_gradient_terms_every": 12},
+}
+# Fewer tokens for the same tasks, so that the demo's ten trainings fit into a quarter of an hour.
+_SHORT: Settings = {
+    "tiny": {"documents": 3800, "sort_window": 64},
+    "env": {"prompt": "terse", "max_steps": 12},
 }
 
 # The whole method in seconds, for tests of faults.  Its policy never wins and writes no usable skill; the penalty, the
@@ -208,7 +213,7 @@ _PAIRS += [(env, "qwen2.5-vl-3b") for env in ("sokoban", "ezpoints")]
 
 def _build() -> dict[str, Settings]:
     presets: dict[str, Settings] = {
-        "tiny": _TINY,
+        "tiny": merge(_TINY, _SHORT),
         "micro": merge(_TINY, _MICRO),
         "alfworld-tiny": merge(_TINY, _ALFWORLD_TINY),
         # One 80 GB device: the paper's setting with a quarter of its tasks and of its minibatch.

@@ -45,7 +45,7 @@ REASONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     # the from-scratch policy
     (_TINY, "model.path", "a from-scratch policy of under a million parameters needs no GPU and no model hub"),
     (_TINY, "env.data", "generated rooms need no download"),
-    (_TINY, "env.max_steps", "rooms of six to nine receptacles are solved within 15 steps"),
+    (_TINY, "env.max_steps", "rooms of six to nine receptacles: most successes need fewer than ten steps"),
     (_TINY, "env.layout", "one row per trajectory: a single forward pass scores all its steps"),
     (_TINY, "env.history_window", "the whole conversation fits into the context"),
     (_TINY, "env.panel_sizes.*", _LAPTOP_SIZE),

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from seedlab.config.schema import ClusterConfig, ModelConfig
 from seedlab.errors import UserError
+from seedlab.store.process import alive, own_start
 from seedlab.train.sft import Document, SftSettings
+
+
+# pid and start of the process that started the training, for its workers
+PARENT = "SEEDLAB_SFT_PARENT"
+
+
+def parent_mark() -> str:
+    return f"{os.getpid()} {own_start()}"
+
+
+def parent_lives(environment: Mapping[str, str]) -> bool:
+    """Whether the process that started the training still runs: workers whose launcher was killed would go on beside the
+    ones of the next start."""
+    pid, _, started = environment[PARENT].partition(" ")
+    return alive(int(pid), started)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Callable
 import torch
 
 from seedlab.config.runtime import child_environment
-from seedlab.engines.deepspeed_job import SftJob, write_job
+from seedlab.engines.deepspeed_job import PARENT, SftJob, parent_mark, write_job
 from seedlab.errors import UserError
 from seedlab.store.files import tail_rows
 
@@ -48,7 +48,7 @@ def train_with_deepspeed(job: SftJob, on_step: Callable[[int, int, float], None]
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(job.cluster.gpus),
         "-m", "seedlab.engines.deepspeed_sft", str(job.folder),
     ]  # fmt: skip
-    environment = child_environment(threads=job.threads)
+    environment = child_environment(threads=job.threads) | {PARENT: parent_mark()}
     if job.model.device == "cpu":
         environment["DS_ACCELERATOR"] = "cpu"
     log = job.folder / "log.txt"
@@ -62,7 +62,11 @@ def train_with_deepspeed(job: SftJob, on_step: Callable[[int, int, float], None]
     finally:
         if process.poll() is None:
             process.terminate()  # torchrun ends its workers
-            process.wait(timeout=60)
+            try:
+                process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()  # its workers end by themselves at their next step
+                process.wait()
     if process.returncode != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
         raise DistributedTrainingFailed(

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from seedlab.config.schema import ClusterConfig, ModelConfig
-from seedlab.engines.deepspeed_job import SftJob, read_job
+from seedlab.engines.deepspeed_job import SftJob, parent_lives, read_job
 from seedlab.errors import UserError
 from seedlab.policy.load import load_policy
 from seedlab.store.checkpoint import latest_checkpoint, save_checkpoint
@@ -93,6 +93,8 @@ class DeepSpeedStepper(Stepper):
         return float(tensor)
 
     def step_done(self, step: int, losses: list[float]) -> None:
+        if not parent_lives(os.environ):
+            raise UserError("the process that started this training is gone; start it again to go on from the last checkpoint")
         if step % self.cluster.sft_checkpoint_every == 0:
             self.save(step, losses)
 

@@ -1,4 +1,5 @@
-"""What a run will need before it starts: memory, tokens, FLOPs, disk and time.  No torch, no downloads.
+"""What a run will need before it starts: memory, tokens, FLOPs, disk and time.  No downloads; torch for the tiny policy only,
+whose tokenizer has to be built to be counted.
 
 `make_plan(cfg)` computes, `seedlab.plan.report` prints, docs/plan.md explains every formula.
 """

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seedlab.config.schema import Config
+from seedlab.engines.verl.config import refuse_unsupported
 from seedlab.envs import FAMILIES, PLANNED
+from seedlab.errors import ConfigError
 from seedlab.plan.memory import GB, Part, PhaseMemory, host_bytes, phases
 from seedlab.plan.shapes import MODELS, ModelShape, shape_of
 from seedlab.plan.work import Assumptions, Device, Estimator, Work
@@ -78,11 +80,17 @@ def disk_parts(cfg: Config, shape: ModelShape, work: tuple[Work, ...]) -> list[P
 
 def refusals(cfg: Config) -> list[str]:
     """Why `seedlab train` would refuse this configuration today."""
+    found = []
     if cfg.env.name in PLANNED:
-        return [f"the environment {cfg.env.name} is known but not built yet: this plan can be read, a run will refuse to start"]
-    if cfg.env.name not in FAMILIES:
-        return [f"there is no environment {cfg.env.name!r}"]
-    return []
+        found.append(f"the environment {cfg.env.name} is known but not built yet: this plan can be read, a run will refuse to start")
+    elif cfg.env.name not in FAMILIES:
+        found.append(f"there is no environment {cfg.env.name!r}: a run will refuse to start")
+    if cfg.engine == "verl":
+        try:
+            refuse_unsupported(cfg)
+        except ConfigError as error:
+            found.append(f"{error}; a run will refuse to start")
+    return found
 
 
 def notes(cfg: Config) -> list[str]:

@@ -91,16 +91,30 @@ def stage1_training(cfg: Config, shape: ModelShape) -> PhaseMemory:
     return PhaseMemory("stage 1: SFT", _with_reserve(cfg, parts))
 
 
+def stage1_sampling(cfg: Config, shape: ModelShape) -> PhaseMemory:
+    """Rollouts and own skills by vLLM beside this process's weights, on the first GPU; the others have vLLM alone."""
+    p = shape.parameters
+    parts = [*_vllm(cfg, shape), Part("this process's weights", 4 * p, f"4 bytes x {p:,} (held-out loss before and after)")]
+    return PhaseMemory("stage 1: sampling", _with_reserve(cfg, parts))
+
+
+def _vllm(cfg: Config, shape: ModelShape) -> list[Part]:
+    cluster, p = cfg.cluster, shape.parameters
+    share = cluster.gpu_memory_utilization * cluster.gpu_memory_gb * GB
+    weights = 2 * p / cluster.tensor_parallel
+    return [
+        Part("vLLM: weights", weights, f"2 bytes x {p:,} / {cluster.tensor_parallel} (tensor parallel)"),
+        Part("vLLM: KV cache and work space", max(0.0, share - weights), f"{cluster.gpu_memory_utilization} x {cluster.gpu_memory_gb:g} GB less the weights; "
+             f"room for {kv_tokens(cfg, shape):,} tokens at {shape.kv_bytes_per_token:,} bytes"),
+    ]  # fmt: skip
+
+
 def generation(cfg: Config, shape: ModelShape) -> PhaseMemory:
     """Rollouts and skills: vLLM beside the policy's shards, or this process's own generator."""
     if cfg.engine == "verl":
         cluster, p, world = cfg.cluster, shape.parameters, cfg.cluster.world_size
-        share = cluster.gpu_memory_utilization * cluster.gpu_memory_gb * GB
-        weights = 2 * p / cluster.tensor_parallel
         parts = [
-            Part("vLLM: weights", weights, f"2 bytes x {p:,} / {cluster.tensor_parallel} (tensor parallel)"),
-            Part("vLLM: KV cache and work space", max(0.0, share - weights), f"{cluster.gpu_memory_utilization} x {cluster.gpu_memory_gb:g} GB less the weights; "
-                 f"room for {kv_tokens(cfg, shape):,} tokens at {shape.kv_bytes_per_token:,} bytes"),
+            *_vllm(cfg, shape),
             _resident(4, p, world, "parameters", cluster.offload_parameters, "cluster.offload_parameters"),
             _resident(8, p, world, "optimizer (Adam)", cluster.offload_optimizer, "cluster.offload_optimizer"),
         ]
@@ -155,7 +169,10 @@ def update(cfg: Config, shape: ModelShape) -> PhaseMemory:
 
 
 def phases(cfg: Config, shape: ModelShape) -> list[PhaseMemory]:
-    found = [stage1_training(cfg, shape)] if cfg.initial == "stage1" and cfg.stage1.enabled else []
+    found = []
+    if cfg.initial == "stage1" and cfg.stage1.enabled:
+        found = [stage1_sampling(cfg, shape)] if cfg.cluster.generator == "vllm" and cfg.model.device == "cuda" else []
+        found.append(stage1_training(cfg, shape))
     return found + [generation(cfg, shape), update(cfg, shape)]
 
 

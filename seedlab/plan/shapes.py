@@ -105,7 +105,7 @@ MODELS: dict[str, ModelShape] = {
         2048, 36, 16, 2, 11008, 151936, True, 128, vision=VisionShape(32, 1280, 3420, 2048)
     ),
 }  # fmt: skip
-# Words that the tiny recipe's tokenizer has beside those of the environment are counted by building it.
+# transformers leaves a default out of config.json
 _DEFAULT_TIE = {"qwen2": False, "qwen3": False, "qwen2_5_vl": False}
 
 

@@ -13,7 +13,7 @@ from seedlab.store.files import write_text
 from seedlab.store.reader import Run, open_run
 from seedlab.views.inspector_fallback import fallback_html
 from seedlab.views.quantities import QUANTITIES, STEPS, VALUES, palettes
-from seedlab.views.standalone import STATIC, standalone_page
+from seedlab.views.standalone import standalone_page, token_map_module, token_map_style
 from seedlab.views.token_heatmap import choose_trajectory
 from seedlab.views.token_story import COLUMNS, SkillCard, Story, first_divergence, load_story
 
@@ -154,8 +154,7 @@ class TokenInspector:
     def to_html(self, path: str | Path | None = None) -> str | Path:
         """A page of its own: opens offline and asks for nothing.  With `path`, written there (its path is returned)."""
         title = f"{self.run.name}: {self.story.trajectory['goal']}"
-        module, style = ((STATIC / f"token_map.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
-        text = standalone_page(title, module, style, self.state(), fallback_html(self.stories, self.split))
+        text = standalone_page(title, token_map_module(), token_map_style(), self.state(), fallback_html(self.stories, self.split))
         if path is None:
             return text
         Path(path).parent.mkdir(parents=True, exist_ok=True)

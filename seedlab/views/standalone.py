@@ -10,7 +10,17 @@ from pathlib import Path
 
 from seedlab.views.template import escape
 
-STATIC = Path(__file__).parent / "static"
+_STATIC = Path(__file__).parent / "static"
+
+
+def token_map_module() -> str:
+    """Source of the token map: its parts and the map itself, as one module, since a widget is one."""
+    return "".join((_STATIC / name).read_text(encoding="utf-8") for name in ("token_parts.js", "token_map.js"))
+
+
+def token_map_style() -> str:
+    return (_STATIC / "token_map.css").read_text(encoding="utf-8")
+
 
 # The part of a widget's model that the modules use, over plain values.
 _SHIM = """

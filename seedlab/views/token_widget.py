@@ -5,7 +5,7 @@ from __future__ import annotations
 import anywidget
 import traitlets
 
-from seedlab.views.standalone import STATIC
+from seedlab.views.standalone import token_map_module, token_map_style
 
 
 class TokenMap(anywidget.AnyWidget):
@@ -15,8 +15,8 @@ class TokenMap(anywidget.AnyWidget):
     with the keyboard: {pane, index, step, position}.
     """
 
-    _esm = (STATIC / "token_map.js").read_text(encoding="utf-8")
-    _css = (STATIC / "token_map.css").read_text(encoding="utf-8")
+    _esm = token_map_module()
+    _css = token_map_style()
 
     spec = traitlets.Dict().tag(sync=True)
     story = traitlets.List().tag(sync=True)

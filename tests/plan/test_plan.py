@@ -131,6 +131,7 @@ def test_memory_of_the_paper_s_3b_preset():
     assert sft["activations"] == 32768 * (36 * 2048 + 56832) * 2
     generate = parts_of(plan, "stage 2: generation")
     assert generate["vLLM: weights"] + generate["vLLM: KV cache and work space"] == 40e9
+    assert sum(parts_of(plan, "stage 1: sampling").values()) == 40e9 + 4 * p + 4e9
     assert plan.host[0].bytes == 32 * p
 
 
@@ -167,7 +168,7 @@ def test_every_gpu_preset_fits_80_gb_also_at_its_limits(name):
     plan = make_plan(cfg, DEVICES["a800"], Assumptions.limits(cfg))
     assert plan.capacity == 80e9
     assert plan.fits, {m.name: m.total for m in plan.memory}
-    assert all(m.total < 0.9 * plan.capacity for m in plan.memory)
+    assert all(m.total < 0.95 * plan.capacity for m in plan.memory)
     # a scored row, teacher's skill included, is no longer than what a forward pass holds
     assert cfg.rollout.max_prompt_tokens + cfg.rollout.max_response_tokens + cfg.analyzer.max_tokens <= cfg.stage2.micro_batch_tokens
 
@@ -247,6 +248,12 @@ def test_a_preset_without_its_environment_is_planned_and_says_so(capsys):
     assert "NOTE: the environment webshop is known but not built yet: this plan can be read, a run will refuse to start" in capsys.readouterr().out
 
 
+def test_what_the_engine_refuses_is_said_before():
+    [text] = make_plan(load_config("paper/alfworld-qwen2.5-3b", ["model.lora_rank=8"])).refusals
+    assert text.startswith("engine=verl does not offer model.lora_rank") and text.endswith("a run will refuse to start")
+    assert make_plan(load_config("gpu1/alfworld-qwen3-1.7b", ["model.lora_rank=8"])).refusals == ()
+
+
 def test_an_unpinned_model_is_mentioned():
     cfg = load_config("paper/alfworld-qwen2.5-3b")
     [note] = make_plan(cfg).notes
@@ -260,7 +267,8 @@ def test_the_page_has_the_presets_as_they_are():
     page = (Path(__file__).parents[2] / "docs" / "plan.md").read_text()
     for name in PRESETS:
         if name.startswith(("paper/", "gpu1/")):
-            totals = [f"{m.total / 1e9:.1f}" for m in make_plan(load_config(name)).memory]
+            found = {m.name: f"{m.total / 1e9:.1f}" for m in make_plan(load_config(name)).memory}
+            totals = [found.get(phase, "-") for phase in ("stage 1: sampling", "stage 1: SFT", "stage 2: generation", "stage 2: update")]
             assert f"| `{name}` | {' | '.join(totals)} |" in page, (name, totals)
 
 

@@ -6,7 +6,7 @@ import shutil
 import signal
 
 import pytest
-from learning_run import LEARNING, weights_hash
+from compare_runs import weights_hash
 
 from seedlab.errors import UserError
 from seedlab.store import open_run
@@ -28,7 +28,7 @@ def test_every_link_of_a_finished_run_is_there(finished):
 
 
 def test_a_run_ends_after_stage1_and_goes_on_to_the_same_weights(finished, tmp_path, micro):
-    run = train(micro(*LEARNING), tmp_path / "run", until="stage1")
+    run = train(micro(), tmp_path / "run", until="stage1")
     assert states(run) == {n: "cached" for n in LINKS[:4]} | {"stage2": "left out", "evaluation": "left out"}
     assert run.status["state"] == "succeeded" and not complete(run.status)
     assert run.stage1 == finished.stage1 and len(run.metrics) == 0
@@ -57,7 +57,7 @@ def test_a_link_that_does_not_exist_leaves_no_folder(tmp_path, micro):
 
 @pytest.mark.parametrize(("phase", "link"), [("stage 1: rollouts", "rollouts"), ("stage 1: labels", "labels")])
 def test_a_stop_within_a_link_keeps_the_links_before_it(finished, tmp_path, micro, monkeypatch, phase, link):
-    cfg = micro(*LEARNING)
+    cfg = micro()
     cache = tmp_path / "cache"
     shutil.copytree(cache_root(), cache, ignore=shutil.ignore_patterns("stage1-*", "*.lock"))
     monkeypatch.setenv("SEEDLAB_CACHE", str(cache))

@@ -1,12 +1,14 @@
 """Stage 1 on several processes, as far as one process can see: shares of a batch, the job's folder, refusals."""
 
+import subprocess
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seedlab.config.schema import ClusterConfig, ModelConfig
 from seedlab.engines import deepspeed_launch
-from seedlab.engines.deepspeed_job import SftJob, read_job, write_job
+from seedlab.engines.deepspeed_job import PARENT, SftJob, parent_lives, parent_mark, read_job, write_job
 from seedlab.engines.deepspeed_sft import SharedLoss, deepspeed_config, shares
 from seedlab.errors import UserError
 from seedlab.train.sft import Document, SftSettings
@@ -55,6 +57,15 @@ def test_a_job_is_read_as_it_was_written(tmp_path):
     (tmp_path / "job" / "documents.jsonl.gz").write_bytes(b"\x1f\x8b")
     with pytest.raises(UserError, match="holds no complete training job"):
         read_job(tmp_path / "job")
+
+
+def test_workers_know_whether_their_launcher_lives():
+    mark = parent_mark()
+    assert parent_lives({PARENT: mark})
+    assert not parent_lives({PARENT: mark.replace(mark.split()[1], "another/start")})  # the pid was given out again
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert not parent_lives({PARENT: f"{gone.pid} {mark.split()[1]}"})
 
 
 def test_without_deepspeed_the_user_is_told_what_to_do(tmp_path, monkeypatch):

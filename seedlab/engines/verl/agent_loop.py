@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import threading
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Coroutine
+from typing import Any
 
 from verl.experimental.agent_loop import AgentLoopBase, AgentLoopOutput
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
@@ -17,6 +15,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 from seedlab.config.presets import from_json
 from seedlab.config.schema import Config
 from seedlab.engines.verl.generator import ServerGenerator
+from seedlab.engines.verl.threads import in_thread
 from seedlab.envs import make_family
 from seedlab.episodes.play import play_one, unplayed
 from seedlab.episodes.prompts import make_prompt_format
@@ -54,25 +53,6 @@ class _Bridge:
     async def generate(self, prompt_ids, sampling, *, trajectory_id, images=()) -> Generation:
         work = self.generator.generate(prompt_ids, sampling, trajectory_id=trajectory_id, images=images)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
-
-
-async def in_thread(work: Coroutine, limit_s: float):
-    """The result of `work`, run in a thread of its own; TimeoutError after `limit_s`, whatever the thread then does.
-
-    An environment's step is an ordinary call: one that hangs would otherwise hold up every episode of the process.
-    """
-    done: Future = Future()
-
-    def run() -> None:
-        try:
-            result = asyncio.run(work)
-        except BaseException as error:  # handed to the waiting coroutine, which raises it
-            done.set_exception(error)
-        else:
-            done.set_result(result)
-
-    threading.Thread(target=run, daemon=True).start()
-    return await asyncio.wait_for(asyncio.wrap_future(done), limit_s)
 
 
 class SeedAgentLoop(AgentLoopBase):

@@ -46,6 +46,7 @@ def refuse_unsupported(cfg: Config) -> None:
         (cfg.model.gguf_file is not None, "model.gguf_file", "give a folder in Hugging Face's own format"),
         (objective.refresh_every > 1, "objective.refresh_every", "its rollout servers hold the live weights alone; set it to 1, or engine=local"),
         (objective.analyzer_snapshot != "synchronised", "objective.analyzer_snapshot", "its rollout servers hold the live weights alone; set it to synchronised, or engine=local"),
+        (on_cpu(cfg) and cfg.cluster.tensor_parallel > 1, "cluster.tensor_parallel", "on a CPU every rank has a rollout server of its own; set it to 1"),
     ]  # fmt: skip
     for wrong, key, advice in refused:
         if wrong:
@@ -158,7 +159,7 @@ def settings(cfg: Config, run: Path, model: str) -> dict[str, object]:
         "algorithm.adv_estimator": "grpo",  # no critic; advantages are seedlab.objective's
         "algorithm.use_kl_in_reward": False,
         "critic.enable": False,
-        "reward.num_workers": 1,
+        "reward.num_workers": 0,  # rewards come from the environment
         "reward.reward_model.enable": False,
         "data.train_batch_size": stage2.tasks_per_update * stage2.group_size,
         "data.max_prompt_length": cfg.rollout.max_prompt_tokens,
@@ -167,7 +168,7 @@ def settings(cfg: Config, run: Path, model: str) -> dict[str, object]:
         "data.val_files": "none",
         "data.dataloader_num_workers": 0,
         "transfer_queue.enable": True,
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 2 if cpu else 8,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1 if cpu else 8,
         "transfer_queue.backend.SimpleStorage.total_storage_size": 1_000_000,
     }  # fmt: skip
     return out

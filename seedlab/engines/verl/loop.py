@@ -24,7 +24,6 @@ from seedlab.train.session import Progress, silent
 from seedlab.train.stage2 import model_identity
 
 SHARDS = "verl"  # folder of a checkpoint with FSDP's shards, optimizer and random state
-SHM_NEEDED_GB = 1.0
 
 
 class VerlStage2(UpdateLoop):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Iterator
 
 import ray
@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.v1 import get_trainer_cls
 
+import seedlab
 from seedlab.config.schema import Config
 from seedlab.engines.verl import engine, trainer  # noqa: F401  register the engine, the replica and the trainer
 from seedlab.engines.verl.names import on_cpu
@@ -26,7 +27,7 @@ CPU_RESOURCES = {"num_cpus": 32, "object_store_memory": 512 * 1024 * 1024}
 @contextmanager
 def ray_session(cfg: Config, variables: dict[str, str]) -> Iterator[None]:
     """Ray with `variables` in every process: the cluster of RAY_ADDRESS where that is set, one of our own otherwise."""
-    path = os.pathsep.join(p for p in sys.path if p)
+    path = os.pathsep.join(filter(None, [str(Path(seedlab.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     options: dict = {
         "runtime_env": {"env_vars": variables | {"PYTHONPATH": path}}, "ignore_reinit_error": False, "log_to_driver": True,
         "include_dashboard": False,

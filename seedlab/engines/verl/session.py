@@ -15,7 +15,7 @@ from seedlab.config.schema import Config
 from seedlab.engines.verl.agent_loop import EPISODE, RECORD
 from seedlab.engines.verl.generator import ServerGenerator
 from seedlab.engines.verl.names import AGENT
-from seedlab.engines.verl.watch import Deadline, EngineFault
+from seedlab.engines.verl.watch import Deadline
 from seedlab.envs import make_family
 from seedlab.envs.protocol import InfrastructureError
 from seedlab.episodes.play import Episode, unplayed
@@ -105,5 +105,3 @@ def _refuse_losses(trajectories: list[Trajectory], most: float) -> None:
             f"allows; the first one: {lost[0].infra_failure}"
         )
 
-
-__all__ = ["EngineFault", "VerlSession", "records", "rows"]

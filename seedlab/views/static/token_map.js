@@ -1,94 +1,6 @@
-// Tokens in their turns, coloured by one value; one or two trajectories side by side.
+// Tokens in their turns, coloured by one value; one or two trajectories side by side.  Stands behind token_parts.js.
 //
-// All text is set as text, never as markup.  Values come as one block of float32, [values, tokens] per trajectory.
-// One listener per kind of event serves all tokens.
-
-const h = (tag, className, text) => {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text;
-  return node;
-};
-
-const shown = (value) => {
-  if (Number.isNaN(value)) return "—";
-  const size = Math.abs(value);
-  const digits = size !== 0 && size < 0.001 ? size.toExponential(1).replace("-", "−") : size.toFixed(3);
-  return (value < 0 ? "−" : "") + digits;
-};
-
-function decode(story, buffer, names) {
-  // A copy: the block need not start at a multiple of four.
-  const bytes = buffer.byteLength === undefined ? new Uint8Array(0)
-    : new Uint8Array(buffer.buffer || buffer, buffer.byteOffset || 0, buffer.byteLength);
-  const all = new Float32Array(bytes.slice().buffer);
-  let offset = 0;
-  return story.map((pane) => {
-    const count = pane.texts.length;
-    const columns = {};
-    for (const name of names) {
-      columns[name] = all.subarray(offset, offset + count);
-      offset += count;
-    }
-    return columns;
-  });
-}
-
-function paletteRules(palettes) {
-  // Colour is never alone: a bar below the token grows with the size of the value, and below the neutral value the
-  // token is hatched.  The legend is made of the same classes.
-  const rules = [];
-  for (const [theme, kinds] of Object.entries(palettes)) {
-    const scope = theme === "dark" ? ".sl-map.dark" : ".sl-map";
-    for (const [kind, shades] of Object.entries(kinds)) {
-      const middle = kind === "diverging" ? (shades.length - 1) / 2 : 0;
-      shades.forEach(([background, ink], i) => {
-        const size = Math.abs(i - middle) / (shades.length - 1 - middle);
-        const bar = Math.round(size * 4);
-        const hatch = i < middle ? `repeating-linear-gradient(135deg,${ink}38 0 1px,transparent 1px 4px)` : "none";
-        rules.push(`${scope} .${kind[0]}${i}{background-color:${background};color:${ink};background-image:${hatch};box-shadow:inset 0 -${bar}px 0 ${ink}8c}`);
-      });
-    }
-  }
-  return rules.join("\n");
-}
-
-function pagesOf(story, limit) {
-  // Whole turns, as many as stay below the limit together; a longer turn stands alone.
-  const last = Math.max(0, ...story.map((pane) => pane.turns.length));
-  const pages = [];
-  let size = 0;
-  for (let step = 0; step < last; step++) {
-    const length = story.reduce((sum, pane) => sum + (step < pane.turns.length ? pane.turns[step].end - pane.turns[step].start : 0), 0);
-    if (!pages.length || (size + length > limit && size > 0)) {
-      pages.push([step, step + 1]);
-      size = 0;
-    }
-    pages[pages.length - 1][1] = step + 1;
-    size += length;
-  }
-  return pages.length ? pages : [[0, 0]];
-}
-
-function watchTheme(root, model) {
-  const query = matchMedia("(prefers-color-scheme: dark)");
-  const apply = () => {
-    const wanted = model.get("theme");
-    const lab = document.body.dataset.jpThemeLight;
-    const dark = wanted === "auto" ? (lab === undefined ? query.matches : lab === "false") : wanted === "dark";
-    root.classList.toggle("dark", dark);
-  };
-  const observer = new MutationObserver(apply);
-  observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
-  query.addEventListener("change", apply);
-  model.on("change:theme", apply);
-  apply();
-  return () => {
-    observer.disconnect();
-    query.removeEventListener("change", apply);
-    model.off("change:theme", apply);
-  };
-}
+// All text is set as text, never as markup.  One listener per kind of event serves all tokens.
 
 function render({ model, el }) {
   const spec = model.get("spec");
@@ -191,9 +103,9 @@ function render({ model, el }) {
       return;
     }
     const sides = story.length > 1 ? [0, 1] : [0];
-    const indices = sides.map((pane) => (pane === at.pane ? at.index : twin(at, pane)));
+    const indices = sides.map((pane) => (pane === at.pane ? at.index : twin(story, at, pane)));
     const q = byKey[model.get("quantity")];
-    const step = stepOf(at);
+    const step = stepOf(story, at);
     card.append(h("div", "sl-where", `turn ${step + 1}, token ${story[at.pane].position[at.index] + 1}`));
     const table = h("table");
     const row = (name, cells, marked) => {
@@ -209,15 +121,6 @@ function render({ model, el }) {
     for (const [name, column] of spec.values) row(name, each((pane, i) => shown(values[pane][column][i])), q.column === column);
     row("minibatch", each((pane, i) => `${story[pane].minibatch[i]}${story[pane].clipped[i] ? ", clipped" : ""}`));
     card.append(table);
-  };
-
-  const stepOf = ({ pane, index }) => story[pane].turns.findIndex((turn) => turn.start <= index && index < turn.end);
-
-  const twin = (at, pane) => {
-    const turn = story[pane].turns[stepOf(at)];
-    if (!turn) return null;
-    const index = turn.start + story[at.pane].position[at.index];
-    return index < turn.end ? index : null;
   };
 
   const say = ({ pane, index }) => {
@@ -386,14 +289,14 @@ function render({ model, el }) {
     span.tabIndex = 0;
     drawCard();
     say(at);
-    const turn = story[at.pane].turns[stepOf(at)];
+    const turn = story[at.pane].turns[stepOf(story, at)];
     model.set("focused", { pane: at.pane, index: at.index, step: turn.step, position: story[at.pane].position[at.index] });
     model.save_changes();
   };
 
   const focus = (at) => {
     if (!at) return;
-    const step = stepOf(at);
+    const step = stepOf(story, at);
     if (step < pages[page][0] || step >= pages[page][1]) {
       page = pages.findIndex(([from, to]) => from <= step && step < to);
       current = null;
@@ -405,62 +308,17 @@ function render({ model, el }) {
     mark(at);
   };
 
-  const line = (at, direction) => {
-    // The token above or below, on the nearest line that has one.
-    const own = spans[at.pane][at.index].getBoundingClientRect();
-    const middle = (own.left + own.right) / 2;
-    let best = null, bestRow = null, bestGap = Infinity;
-    for (let i = at.index + direction; i >= 0 && i < story[at.pane].texts.length; i += direction) {
-      const span = spans[at.pane][i];
-      if (!span) break;
-      const box = span.getBoundingClientRect();
-      const row = Math.round(box.top);
-      if (Math.abs(row - Math.round(own.top)) < 4) continue;
-      if (bestRow === null) bestRow = row;
-      if (Math.abs(row - bestRow) > 4) break;
-      const gap = Math.abs((box.left + box.right) / 2 - middle);
-      if (gap < bestGap) [best, bestGap] = [i, gap];
-    }
-    return best === null ? null : { pane: at.pane, index: best };
-  };
-
-  const nextTurn = (at, direction) => {
-    const turns = story[at.pane].turns;
-    for (let step = stepOf(at) + direction; step >= 0 && step < turns.length; step += direction) {
-      if (turns[step].end > turns[step].start) return { pane: at.pane, index: turns[step].start };
-    }
-    return null;
-  };
-
   panes.addEventListener("keydown", (event) => {
     if (!current || event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "BUTTON") return;
-    const { pane, index } = current;
-    const turn = story[pane].turns[stepOf(current)];
-    const last = story[pane].texts.length - 1;
-    const split = model.get("split");
     const number = Number(event.key);
-    let to;
-    if (event.key === "ArrowRight") to = index < last ? { pane, index: index + 1 } : null;
-    else if (event.key === "ArrowLeft") to = index > 0 ? { pane, index: index - 1 } : null;
-    else if (event.key === "ArrowDown") to = line(current, 1);
-    else if (event.key === "ArrowUp") to = line(current, -1);
-    else if (event.key === "Home") to = { pane, index: turn.start };
-    else if (event.key === "End") to = { pane, index: turn.end - 1 };
-    else if (event.key === "n") to = nextTurn(current, 1);
-    else if (event.key === "p") to = nextTurn(current, -1);
-    else if (event.key === "s") {
-      const other = story.length > 1 ? twin(current, 1 - pane) : null;
-      to = other === null ? null : { pane: 1 - pane, index: other };
-    } else if (event.key === "d") {
-      const at = split && (pane ? split.b : split.a);
-      to = at === null || at === undefined ? null : { pane, index: at };
-    } else if (number >= 1 && number <= spec.quantities.length) {
-      choose(spec.quantities[number - 1].key);
-      to = null;
-    } else return;
+    if (number >= 1 && number <= spec.quantities.length) choose(spec.quantities[number - 1].key);
+    else {
+      const to = destination(event.key, current, story, spans, model.get("split"));
+      if (to === undefined) return;
+      focus(to);
+    }
     event.preventDefault();
     event.stopPropagation();
-    focus(to);
   });
 
   // ---- what comes from outside

@@ -62,7 +62,9 @@ def in_process(cfg, policy, batch):
     # gradients before the clip: scaled back by what the clip took
     scale = max(1.0, record["grad_norm"] / cfg.stage2.grad_clip)
     gradients = {n: p.grad * scale for n, p in policy.model.named_parameters()}
-    coefficients = {"policy": cfg.objective.rl_coef, "opd": cfg.objective.opd_coef, "kl": cfg.objective.kl_coef}
+    coefficients = {
+        "policy": cfg.objective.rl_coef, "opd": cfg.objective.opd_coef, "kl": cfg.objective.kl_coef, "entropy": -cfg.objective.entropy_coef,
+    }  # fmt: skip
     loss = sum(c * record[name] for name, c in coefficients.items())
     return teacher, frame, loss, gradients, {n: p.detach().clone() for n, p in policy.model.named_parameters()}
 
@@ -137,8 +139,6 @@ def main(layout: str, aggregation: str, folder: str) -> None:
     policy = load_policy(base, cfg.model, trainable=True)
     batch = batch_of(cfg, policy)
     teacher, frame, loss, gradients, parameters = in_process(cfg, policy, batch)
-    if cfg.objective.entropy_coef:
-        loss = None  # the entropy's share is not in the record under a name of its own
     output, inputs, verl_loss, verl_gradients, verl_parameters, micro_batches = under_verl(cfg, base, batch, teacher)
     frame = frame.sort_values(["row", "step", "position"], ignore_index=True)
     sizes = [len(r.positions) for r in batch.rows]
@@ -148,10 +148,13 @@ def main(layout: str, aggregation: str, folder: str) -> None:
         "logp": (flat(inputs.logp), frame["logp_student"]), "ratio": (flat(output.ratio), frame["ratio"]),
     }  # fmt: skip
     report = {name: float((a.double() - torch.tensor(b.to_numpy()).double()).abs().max()) for name, (a, b) in seen.items()}
-    report["loss"] = 0.0 if loss is None else abs(loss - verl_loss)
+    report["loss"] = abs(loss - verl_loss)
     report["gradient"] = max(float((gradients[n] - verl_gradients[n]).abs().max()) for n in gradients)
     report["gradient_size"] = max(float(g.abs().max()) for g in gradients.values())
-    report["parameters"] = max(float((parameters[n] - verl_parameters[n]).abs().max()) for n in parameters)
+    # Adam's first step is the gradient's sign: where the gradient is rounding alone, so is the step
+    clear = {n: g.abs() > 1e-4 * report["gradient_size"] for n, g in gradients.items()}
+    report["parameters"] = max(float(((parameters[n] - verl_parameters[n]).abs() * clear[n]).max()) for n in parameters)
+    report["clear"] = float(sum(c.sum() for c in clear.values()) / sum(c.numel() for c in clear.values()))
     report["moved"] = max(float((parameters[n] - p).abs().max()) for n, p in load_policy(base, cfg.model).model.named_parameters())
     report |= {"opd_tokens": float(inputs.mask_opd.sum()), "tokens": float(inputs.mask_policy.sum()), "micro_batches": micro_batches}
     report["equal_ranks"] = _equal_on_ranks(verl_parameters)
