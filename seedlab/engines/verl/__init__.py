@@ -11,7 +11,7 @@ import importlib.util
 
 from seedlab.errors import UserError
 
-NEEDED = {"verl": "verl", "ray": "ray", "transfer_queue": "TransferQueue", "cachetools": "cachetools"}
+NEEDED = {"verl": "verl", "ray": "ray", "transfer_queue": "TransferQueue", "cachetools": "cachetools", "uvicorn": "uvicorn", "fastapi": "fastapi"}
 INSTALL_GPU = "conda env create --file environment.yml"
 INSTALL_CPU = "pip install torch==2.13.0 && pip install --requirement requirements/verl-cpu.lock"
 
