@@ -78,6 +78,8 @@ def training_lines(arms: Rows) -> list[str]:
     lines = ["| arm | seed | updates | success, first half | last half | tie rate, first half | last half | seconds |", "|---" * 8 + "|"]
     for arm, rows in arms.items():
         for seed, row in rows.items():
+            if not row["updates"]:
+                continue  # a policy without Stage 2 is there to compare with
             cells = [text for name in ("rollout/success", "rollout/tie_rate") for text in _halves(row["curves"][name])]
             lines.append(f"| {arm} | {seed} | {row['updates']} | " + " | ".join(cells) + f" | {row['seconds']:.0f} |")
     return lines
