@@ -16,6 +16,7 @@ async def in_thread(work: Coroutine, limit_s: float):
     done: Future = Future()
 
     def run() -> None:
+        done.set_running_or_notify_cancel()  # from now on it cannot be cancelled, so that a late result has somewhere to go
         try:
             result = asyncio.run(work)
         except BaseException as error:  # handed to the waiting coroutine, which raises it
