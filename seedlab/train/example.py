@@ -19,6 +19,7 @@ from seedlab.train.session import Progress, silent
 
 SETTINGS = {
     "env": {"panel_limits": {"stage1": 48, "train": 96, "dev": 48, "seen": 48, "unseen": 48}},
+    "analyzer": {"max_words": 28},  # a few labels are longer, so that there are rejected ones to look at
     "stage1": {"tasks": 48, "rollouts_per_task": 4, "batch_size": 8},
     "stage2": {"updates": 6, "tasks_per_update": 4, "group_size": 4, "minibatches": 1, "checkpoint_every": 3, "keep_checkpoints": 1, "log_gradient_terms_every": 2},
     "store": {"tokens": 2},
