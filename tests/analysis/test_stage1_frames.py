@@ -81,7 +81,7 @@ def test_a_sample_is_the_chain_that_the_command_prints(capsys):
 def test_a_rejected_label_is_traced_without_a_row(rejecting):
     run, name = rejecting
     frame = analysis.labels(run)
-    assert frame.loc[~frame["accepted"], ["trajectory", "reason", "split"]].values.tolist()[-1] == [name, "too_long", ""]
+    assert frame.set_index("trajectory").loc[name, ["accepted", "reason", "split"]].tolist() == [False, "too_long", ""]
     found = analysis.sample(run, name)
     assert found.row is None and "3. verdict: rejected (too_long)" in str(found) and "4. SFT row: none" in str(found)
 
