@@ -40,7 +40,7 @@ class UpdateResult:
     entropy_old: list[torch.Tensor] | None = None  # per row [n], under theta_old; None where the sampler gave them
 
 
-def pad(values: list[torch.Tensor], fill: float = 0.0) -> torch.Tensor:
+def pad(values: Sequence[torch.Tensor], fill: float = 0.0) -> torch.Tensor:
     """Rows of different lengths to [B, L], padded on the right."""
     return torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=fill)
 

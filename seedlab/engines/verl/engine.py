@@ -14,10 +14,15 @@ from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_name
 from verl.workers.engine import EngineRegistry
+from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from seedlab.engines.verl import replica  # noqa: F401  registers the rollout backend of a CPU
 from seedlab.policy.score import ScoreRow, forward_rows
+
+if get_device_name() == "cpu":
+    # verl keeps a reference in pinned memory, which only an accelerator has
+    transformer_impl.CPUOffloadPolicy = lambda **_: None
 
 
 def _score(module, rows, temperature, want_entropy, use_cache=False):

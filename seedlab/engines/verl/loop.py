@@ -15,6 +15,7 @@ from seedlab.engines.verl import require
 from seedlab.engines.verl.config import compose
 from seedlab.engines.verl.names import AGENT, PACKAGE, on_cpu
 from seedlab.errors import UserError
+from seedlab.jobs.ray_cluster import ray_environment, token_of
 from seedlab.policy.load import load_policy
 from seedlab.store import RunError, RunWriter
 from seedlab.store.checkpoint import latest_checkpoint, save_checkpoint
@@ -112,7 +113,10 @@ def started(cfg: Config, run: Path, writer: RunWriter, initial: str | Path, prog
     """A VerlStage2 whose trainer runs; Ray and its processes end with the block.  Raises UserError where verl is absent."""
     require()
     variables = environment(cfg)
-    os.environ.update(variables)  # before verl is imported here: its platform is chosen at the first use
+    if not os.environ.get("RAY_ADDRESS"):
+        # Ray runs its workers at niceness 15: on a machine with other work they would hardly run at all.
+        variables |= own_token(run) | {"RAY_worker_niceness": "0"}
+    os.environ.update(variables)  # before verl and Ray are imported here: they read theirs at the first use
     stage2 = VerlStage2(cfg, run, writer, initial, progress)
     composed = compose(cfg, run=run.absolute(), model=stage2.reference_path.absolute())
     write_agent_file(run.absolute(), stage2.reference_path.absolute())
@@ -135,6 +139,14 @@ def environment(cfg: Config) -> dict[str, str]:
     if on_cpu(cfg):
         out |= {"VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     return out
+
+
+def own_token(run: Path) -> dict[str, str]:
+    """Variables of Ray's token authentication for a cluster of the run's own: a file below `run` that only its owner
+    can read, or the one that RAY_AUTH_TOKEN_PATH names.  Raises JobError where others can read it."""
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or run / "verl" / "ray-token")
+    token_of(file, create=True)
+    return ray_environment(file)
 
 
 def write_agent_file(run: Path, policy: Path) -> None:

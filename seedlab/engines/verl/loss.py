@@ -8,6 +8,7 @@ from verl.utils import tensordict_utils as tu
 from seedlab.config.schema import ObjectiveConfig
 from seedlab.objective.aggregate import Denominators
 from seedlab.objective.compose import MinibatchDenominators, TokenBatch, objective
+from seedlab.train.tokens import pad
 
 VISITED = "seedlab/visited"
 OPTIONAL = ("logp_ref", "logp_teacher")
@@ -29,9 +30,10 @@ def seed_loss(model_output, data: TensorDict, dp_group=None, *, cfg: ObjectiveCo
     logp = model_output["log_probs"]
     entropy = model_output.get("entropy")
     present = [*FIELDS, *(name for name in OPTIONAL if name in data.keys())]
-    padded = {name: data[name].to_padded_tensor(0.0) for name in present}
+    # A jagged tensor's own padding depends on what it happens to remember of its longest row.
+    padded = {name: pad(data[name].unbind()) for name in present}
     inputs = TokenBatch(
-        logp=logp.to_padded_tensor(0.0), entropy=None if entropy is None else entropy.to_padded_tensor(0.0),
+        logp=pad(logp.unbind()), entropy=None if entropy is None else pad(entropy.unbind()),
         **{name: None for name in OPTIONAL} | padded,
     )  # fmt: skip
     tokens, sequences, opd_tokens, opd_sequences = (float(tu.get_non_tensor_data(data, key=name, default=0.0)) for name in COUNTS)

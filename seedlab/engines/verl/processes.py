@@ -20,8 +20,9 @@ from seedlab.config.schema import Config
 from seedlab.engines.verl import engine, trainer  # noqa: F401  register the engine, the replica and the trainer
 from seedlab.engines.verl.names import on_cpu
 
-# A fake GPU stands for a rank.
-CPU_RESOURCES = {"num_cpus": 32, "object_store_memory": 512 * 1024 * 1024}
+STORE_BYTES = 512 * 1024 * 1024
+# verl asks for three CPUs per rank; the queue's controller and storage, and each agent-loop worker, ask for one.
+CPUS_PER_RANK, CPUS_BESIDE = 3, 4
 
 
 @contextmanager
@@ -35,7 +36,11 @@ def ray_session(cfg: Config, variables: dict[str, str]) -> Iterator[None]:
     if os.environ.get("RAY_ADDRESS"):
         options.pop("include_dashboard")
     elif on_cpu(cfg):
-        options |= CPU_RESOURCES | {"num_gpus": cfg.cluster.world_size}
+        ranks = cfg.cluster.world_size
+        # A fake GPU stands for a rank, and CPUs are counted, not measured: a laptop has fewer.
+        options |= {
+            "num_gpus": ranks, "num_cpus": CPUS_PER_RANK * ranks + CPUS_BESIDE + cfg.cluster.workers, "object_store_memory": STORE_BYTES,
+        }  # fmt: skip
     with _signal_handlers_kept():
         ray.init(**options)
     try:

@@ -94,3 +94,17 @@ def test_without_verl_the_error_names_the_command(monkeypatch):
     monkeypatch.setattr(verl, "NEEDED", {"seedlab_has_no_such_module": "verl"})
     with pytest.raises(UserError, match="environment.yml.*requirements/verl-cpu.lock"):
         compose(load_config("paper/alfworld-qwen3-1.7b"))
+
+
+def test_ray_of_a_run_has_a_token_that_only_its_owner_can_read(tmp_path, monkeypatch):
+    from seedlab.engines.verl.loop import own_token
+
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    variables = own_token(tmp_path)
+    file = tmp_path / "verl" / "ray-token"
+    assert (variables["RAY_AUTH_MODE"], variables["RAY_AUTH_TOKEN_PATH"]) == ("token", str(file))
+    assert file.stat().st_mode & 0o777 == 0o600 and len(token := file.read_text()) >= 32
+    own_token(tmp_path)
+    assert file.read_text() == token
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "mine"))
+    assert own_token(tmp_path)["RAY_AUTH_TOKEN_PATH"] == str(tmp_path / "mine")
