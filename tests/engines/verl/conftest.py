@@ -1,6 +1,6 @@
 """Tests of engine=verl need an environment with verl; another interpreter may have it (SEEDLAB_VERL_PYTHON)."""
 
-import importlib.util
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 WANTED = (
-    "needs an environment with verl 0.9.1: `make test-full` makes one, or SEEDLAB_VERL_PYTHON names its interpreter "
+    "needs an environment with verl 0.9.1: `make verl` makes one, or SEEDLAB_VERL_PYTHON names its interpreter "
     "(requirements/verl-cpu.lock)"
 )
 
@@ -23,7 +23,9 @@ def verl_python() -> str:
         if not Path(python).exists():
             pytest.fail(f"SEEDLAB_VERL_PYTHON={python} does not exist")
         return python
-    if importlib.util.find_spec("verl") is None:
+    try:
+        importlib.metadata.version("verl")  # not find_spec: pytest puts this folder's parent on the path
+    except importlib.metadata.PackageNotFoundError:
         pytest.skip(WANTED)
     return sys.executable
 
