@@ -16,7 +16,8 @@ LAB_ARGS ?=
 
 BIN := $(VENV)/bin
 # requirements/cpu.lock has the exact version of everything; pip takes from it what is asked for.
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint requirements/cpu.lock
+# compat: a plain path, or the clone's folder, which has the package's name, would hide the package in its parent folder.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint requirements/cpu.lock --config-settings editable_mode=compat
 # Thread and allocator settings have to stand before a process starts; seedlab.config.runtime knows them.
 RUN = env $$($(BIN)/python -m seedlab.config.runtime)
 

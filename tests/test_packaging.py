@@ -120,7 +120,7 @@ def test_make_lab_opens_the_repository_with_the_notebooks_in_sight():
 def test_make_demo_installs_and_runs(tmp_path):
     plan = make_plan("demo", f"VENV={tmp_path}/venv")
     assert f"-m venv {tmp_path}/venv" in plan
-    assert "--constraint requirements/cpu.lock --editable ." in plan
+    assert "--constraint requirements/cpu.lock --config-settings editable_mode=compat --editable ." in plan
     assert plan.splitlines()[-1].endswith("seedlab demo  --out runs/demo")
     assert "seedlab demo --quick --out runs/demo" in make_plan("demo", "QUICK=1")
     assert "--quick" not in make_plan("demo", "QUICK=0")

@@ -113,19 +113,20 @@ def run_jobs(args: argparse.Namespace) -> int:
     elif not rows:
         print(f"no runs below {args.root}")
     else:
-        print(table([("RUN", "STATE", "PHASE", "PROGRESS", "AGE", "PID", ""), *map(_line, rows)]))
+        print(table([("RUN", "STATE", "PHASE", "PROGRESS", "AGE", "PID", "NOTE"), *map(_line, rows)]))
         if args.folder is not None and rows[0]["links"]:
             print(table([("LINK", "STATE", "TIME"), *map(_link, rows[0]["links"])]))
     return 0
 
 
 def _line(row: dict) -> tuple[str, ...]:
-    progress = f"{row['done']}/{row['total']}" if row["total"] else ""
+    ended = row["state"] in ENDED  # the last phase's progress is not the run's
+    progress = f"{row['done']}/{row['total']}" if row["total"] and not ended else ""
     age = "" if row["started"] is None else _duration(time.time() - row["started"])
     live = row["state"] in ("queued", "running")
-    said = row["error"] or row["note"] or ""
+    said = row["error"] or ("" if ended else row["note"]) or ""
     return (
-        row["name"], row["state"], row["phase"] or "" if row["state"] not in ENDED else "", progress, age,
+        row["name"], row["state"], "" if ended else row["phase"] or "", progress, age,
         str(row["pid"]) if live else "", said.splitlines()[0] if said else "",
     )  # fmt: skip
 
@@ -150,7 +151,7 @@ def run_logs(args: argparse.Namespace) -> int:
     job = attach(find_run(args.folder))
     if not args.follow:
         text = job.logs(tail=args.tail)
-        print(text, end="\n" if text else "")
+        print(text or f"nothing is logged yet; the job is {job.status()['state']}")
         return 0
     screen = _Screen(sys.stdout)
     for number, update in enumerate(job.follow()):

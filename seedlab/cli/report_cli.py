@@ -13,8 +13,8 @@ def add_commands(subparsers) -> None:
         epilog="example: seedlab report runs/demo --out report.html",
     )  # fmt: skip
     report.add_argument("runs", metavar="RUN", nargs="+", help="run folders, or a folder of them")
-    report.add_argument("--out", metavar="FILE", required=True)
-    report.add_argument("--title", default="seedlab report")
+    report.add_argument("--out", metavar="FILE", help="the page to write; by default report.html in the first folder given")
+    report.add_argument("--title", default="seedlab report", help="heading of the page")
     report.add_argument("--quick", action="store_true", help="make no claim on learning")
     report.set_defaults(run=run_report)
 
@@ -31,7 +31,7 @@ def add_commands(subparsers) -> None:
         description="Recompute what a run stored (gates, advantages, token ids, panels, …). Exit code 1 where a check fails.",
         epilog="example: seedlab check runs/seed-s0",
     )  # fmt: skip
-    check.add_argument("folder", metavar="RUN")
+    check.add_argument("folder", metavar="RUN", help="a run folder")
     check.set_defaults(run=run_check)
 
     path = subparsers.add_parser(
@@ -39,7 +39,7 @@ def add_commands(subparsers) -> None:
         description="Verify each step of docs/learning_path.md that a run can show. Exit code 1 where a step should hold and does not.",
         epilog="example: seedlab milestones runs/example/seed-s0",
     )  # fmt: skip
-    path.add_argument("folder", metavar="RUN")
+    path.add_argument("folder", metavar="RUN", help="a run folder")
     path.set_defaults(run=run_milestones)
 
 
@@ -48,7 +48,7 @@ def run_report(args: argparse.Namespace) -> int:
     from seedlab.views.report import write_report
 
     arms = group_runs(args.runs)
-    out = write_report(arms, Path(args.out), title=args.title, quick=args.quick)
+    out = write_report(arms, Path(args.out or Path(args.runs[0]) / "report.html"), title=args.title, quick=args.quick)
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB): {', '.join(f'{name} ({len(paths)})' for name, paths in arms.items())}")
     return 0
 

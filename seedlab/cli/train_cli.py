@@ -118,6 +118,8 @@ def _show(run) -> int:
     print(f"{run.path}: {run.status['state']}")
     for row in run.evaluations.to_dict("records"):
         print(f"  {row['panel']:8s} success macro {row['success_macro']:.3f}  micro {row['success_micro']:.3f}  ({row['episodes']} episodes)")
+    if run.status["state"] == "succeeded":
+        print(f"look at it: seedlab report {run.path}   seedlab check {run.path}   in a notebook: seedlab.inspect_tokens({str(run.path)!r})")
     return 0
 
 

@@ -24,7 +24,7 @@ def test_jobs_lists_what_runs_and_how_it_ended(start, tmp_path, until, capsys):
     until(lambda: "up" in running.logs())
     assert call("jobs", "--root", tmp_path / "runs") == 0
     header, bad, good = capsys.readouterr().out.splitlines()
-    assert header.split() == ["RUN", "STATE", "PHASE", "PROGRESS", "AGE", "PID"]
+    assert header.split() == ["RUN", "STATE", "PHASE", "PROGRESS", "AGE", "PID", "NOTE"]
     assert bad.split()[:2] == ["bad", "failed"] and bad.endswith("exit code 3; the end of log.txt says why")
     assert good.split()[:3] == ["good", "running", "starting"] and good.split()[-1] == str(running.status()["pid"])
     assert call("jobs", "--root", tmp_path / "runs", "--json") == 0
