@@ -78,7 +78,6 @@ def run_and_forget(out):
         ("import sys; sys.exit(0)", "its kernel ended before the last cell"),
         pytest.param("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "kernel", marks=pytest.mark.full),
         pytest.param("import os; os._exit(0)", "kernel", marks=pytest.mark.full),
-        pytest.param("exit()", "its kernel ended before the last cell", marks=pytest.mark.full),
     ],
 )
 def test_what_does_not_come_to_its_end_has_failed(notebook, tmp_path, source, message, capsys):
