@@ -136,7 +136,7 @@ def sample(run: Run | Path | str, which: int | str = 0) -> Sample:
     run = _open(run)
     stage1_record(run)
     rows = read_rows(run.path, SFT_ROWS)
-    if isinstance(which, int) or which.isdigit():
+    if isinstance(which, int) or which.isdecimal():
         if int(which) >= len(rows):
             raise UserError(f"{run.path} has {len(rows)} SFT rows, numbered from 0; there is no row {which}")
         row = rows[int(which)]

@@ -56,6 +56,8 @@ def _type(annotation: Any) -> str:
     if origin is tuple:
         arms = typing.get_args(annotation)
         return f"list of {_type(arms[0])}" if arms[-1] is Ellipsis else f"{len(arms)} × {_type(arms[0])}"
+    if origin is typing.Annotated:
+        return _type(typing.get_args(annotation)[0])
     if origin is dict:
         return "mapping of {} to {}".format(*(_type(arm) for arm in typing.get_args(annotation)))
     return {type(None): "null", str: "text", float: "number", int: "integer", bool: "true or false"}[annotation]

@@ -8,9 +8,12 @@ into the run folder and whose hash names a cell of a comparison.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):
@@ -119,7 +122,7 @@ class ExternalAnalyzerConfig(Section):
     """Stage 1's labeller: an OpenAI-compatible endpoint, or the scripted analyzer of the environment."""
 
     kind: Literal["scripted", "openai"] = Field("scripted", description="the environment's own rule-based analyzer, or an OpenAI-compatible endpoint")
-    base_url: str = Field("https://api.openai.com/v1", description="address of the endpoint")
+    base_url: str = Field("https://api.openai.com/v1", pattern=r"^[^@]*$", description="address of the endpoint, without user name or password: it is written down")
     model: str = Field("glm-5.2", description="model name sent to the endpoint")
     api_key_env: str = Field("OPENAI_API_KEY", description="name of the environment variable with the key; the key is never written")
     temperature: float = Field(0.0, ge=0, description="sampling temperature of the labels")
@@ -146,7 +149,7 @@ class Stage1Config(Section):
     batch_size: int = Field(32, gt=0, description="sequences per optimizer step")
     warmup_ratio: float = Field(0.1, ge=0, le=1, description="share of the steps with a rising learning rate")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay")
-    betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW's moment decays")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.95), description="AdamW's moment decays")
     grad_clip: float = Field(1.0, gt=0, description="largest gradient norm")
     held_out: float = Field(0.1, ge=0, lt=1, description="share of the pairs kept for the held-out loss")
     transcript_weight: float = Field(0.0, ge=0, description="loss weight of the transcript's own action tokens; 0 in the paper")
@@ -160,11 +163,11 @@ class ObjectiveConfig(Section):
     rl_coef: float = Field(1.0, description="weight of the clipped policy loss; 0 is distillation alone")
     opd_coef: float = Field(0.01, description="lambda_opd")
     beta: float = Field(5.0, description="beta_opd of the gate sigma(beta * delta)")
-    kl_coef: float = Field(0.01, description="beta_KL")
+    kl_coef: float = Field(0.01, ge=0, description="beta_KL")
     entropy_coef: float = Field(0.0, description="weight of the entropy bonus")
     clip_low: float = Field(0.2, ge=0, le=1, description="the ratio is clipped below at 1 - clip_low")
     clip_high: float = Field(0.2, ge=0, description="the ratio is clipped above at 1 + clip_high")
-    dual_clip: float | None = Field(3.0, description="lower bound c of the dual clip for negative advantages; None is off")
+    dual_clip: float | None = Field(3.0, gt=1, description="lower bound c of the dual clip for negative advantages; None is off")
     kl_estimator: Literal["k1", "k2", "k3"] = Field("k3", description="estimator of the KL term; in the loss k3 has the gradient of KL(ref, policy), k2 that of KL(policy, ref)")
     reference: Literal["initial", "old", "none"] = Field("initial", description="pi_ref: the checkpoint Stage 2 starts from, theta_old, or no KL")
     advantage: Literal["grpo", "rloo"] = Field("grpo", description="group-relative baseline: the group's mean, or the mean of the others")
@@ -203,7 +206,7 @@ class Stage2Config(Section):
     micro_batch_tokens: int = Field(16384, gt=0, description="padded tokens of one forward pass; changes memory, never the gradient")
     learning_rate: float = Field(3e-4, gt=0, description="AdamW's constant learning rate")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's moment decays")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="AdamW's moment decays")
     grad_clip: float = Field(1.0, gt=0, description="largest gradient norm")
     checkpoint_every: int = Field(8, gt=0, description="updates between checkpoints")
     keep_checkpoints: int = Field(2, gt=0, description="newest checkpoints that stay on disk")
@@ -213,6 +216,9 @@ class Stage2Config(Section):
     def _one_minibatch_rule(self):
         if (self.minibatches is None) == (self.minibatch_rows is None):
             raise ValueError("set exactly one of stage2.minibatches and stage2.minibatch_rows")
+        for name in ("minibatches", "minibatch_rows"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"stage2.{name} must be at least 1; got {getattr(self, name)}")
         return self
 
 
@@ -281,7 +287,7 @@ class Config(Section):
     schema_version: Literal[1] = Field(1, description="version of this schema; a reader refuses another")
     preset: str = Field("tiny", description="preset that the run started from")
     method: str = Field("seed", description="named method (bundle of switches) that was applied to the preset")
-    seed: int = Field(0, ge=0, description="seed of the run: tasks, sampling and shuffling")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of the run: tasks, sampling and shuffling")
     engine: Literal["local", "verl"] = Field("local", description="in-process torch, or verl on a cluster")
     initial: Literal["base", "stage1"] = Field("stage1", description="where Stage 2 starts: the base model or theta_sft")
     threads: int = Field(1, gt=0, description="torch threads of the process")
@@ -297,6 +303,19 @@ class Config(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     store: StoreConfig = StoreConfig()
     cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="after")
+    def _evaluated_panels_exist(self):
+        """Known before anything is trained: a misspelt panel would be found after the last update only."""
+        sizes = self.env.panel_sizes
+        for name in self.evaluation.panels:
+            if name not in sizes:
+                raise ValueError(f"evaluation.panels names {name!r}, which is no panel; panels: {', '.join(sizes)}")
+            if sizes[name] == 0 or self.env.panel_limits.get(name, 1) < 1:
+                raise ValueError(f"evaluation.panels names {name!r}, which has no tasks (env.panel_sizes, env.panel_limits)")
+        if len(set(self.evaluation.panels)) < len(self.evaluation.panels):
+            raise ValueError("evaluation.panels names a panel twice")
+        return self
 
     @model_validator(mode="after")
     def _sampler_has_exact_log_probs(self):

@@ -47,7 +47,6 @@ class UpdateLoop:
     session: Session
     updater: UpdateEngine
     next_update: int
-    skill_texts: list[str]
     saves_start = True  # False where a run without a checkpoint starts from its reference, and sharded ones are large
 
     def _analyzer(self, update: int) -> tuple[object, int]:
@@ -145,7 +144,6 @@ class UpdateLoop:
         by_trajectory = {s.trajectory_id: s for s in skills}
         for trajectory in trajectories:
             trajectory.skill = by_trajectory.get(trajectory.id)
-        self.skill_texts = [s.text for s in skills if s.accepted] or self.skill_texts
         assigned = assign_skills(
             trajectories, skills, objective.skill_from, stream_key(self.cfg.seed, "shuffle", update),
             drop_unusable=self.cfg.analyzer.drop_unusable,

@@ -143,6 +143,16 @@ def _evaluated(cfg: Config, path: Path) -> bool:
     return (path / "eval" / f"{cfg.stage2.updates:06d}" / "DONE").exists()
 
 
+def _last_skills(path: Path) -> tuple[str, ...]:
+    """Texts of the last update that has accepted skills, from the run folder, so that a resumed run looks for them too."""
+    run = Run(path)
+    for update in reversed(run.updates):
+        frame = run.skills(update)
+        if len(frame) and frame["accepted"].any():
+            return tuple(frame.loc[frame["accepted"], "text"])
+    return ()
+
+
 def _evaluate(cfg: Config, path: Path, writer: RunWriter, stage2: UpdateLoop, report: Progress) -> None:
     """Each panel once, at the last update; there is no choice of checkpoint by evaluation."""
     update = cfg.stage2.updates
@@ -150,5 +160,5 @@ def _evaluate(cfg: Config, path: Path, writer: RunWriter, stage2: UpdateLoop, re
         return
     report("evaluation", 0, len(cfg.evaluation.panels), "panels")
     stage2.before_evaluation()
-    result = evaluate(stage2.session, update=update, skills=tuple(stage2.skill_texts))
+    result = evaluate(stage2.session, update=update, skills=_last_skills(path))
     writer.evaluation(update, result.episodes, result.summary)

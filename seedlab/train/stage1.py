@@ -47,7 +47,14 @@ def initial_policy_path(cfg: Config, progress: Progress = silent) -> str:
 
 
 def _base_identity(cfg: Config) -> str:
-    return base_key(cfg) if cfg.model.path == "tiny" else f"{cfg.model.path}@{cfg.model.revision}"
+    """What stands for the base weights in a content key: a folder counts with its place, file sizes and times."""
+    if cfg.model.path == "tiny":
+        return base_key(cfg)
+    folder = Path(cfg.model.path)
+    if not folder.is_dir():
+        return f"{cfg.model.path}@{cfg.model.revision}"
+    files = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in folder.iterdir() if f.is_file())
+    return content_key("folder", path=str(folder.resolve()), files=files)
 
 
 def rollouts_key(cfg: Config) -> str:

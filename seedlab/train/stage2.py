@@ -52,7 +52,6 @@ class Stage2(UpdateLoop):
         uses_reference = cfg.objective.kl_coef != 0 and cfg.objective.reference == "initial"
         reference = load_policy(self.reference_path, cfg.model) if uses_reference else None
         self.updater = Updater(cfg, policy, reference, optimizer)
-        self.skill_texts: list[str] = []
         self.snapshot = self._restore_snapshot(found)
         if cfg.model.gradient_checkpointing:
             policy.model.train()  # transformers checkpoints in training mode only; the models have no dropout
@@ -79,8 +78,8 @@ class Stage2(UpdateLoop):
             return None
         if self.cfg.objective.analyzer_snapshot == "initial":
             return 0, load_policy(self.reference_path, self.cfg.model)
-        if found is not None:
-            folder = found[1] / "analyzer"
+        folder = None if found is None else found[1] / "analyzer"
+        if folder is not None and folder.is_dir():  # the checkpoint before the first update has none: it is taken at update 0
             return int((folder / "snapshot").read_text()), load_policy(folder, self.cfg.model)
         return None
 

@@ -11,7 +11,7 @@ from seedlab.episodes.records import Skill
 from seedlab.skills import SkillBatch
 from seedlab.store import RunWriter, open_run
 from seedlab.train.evaluate import evaluate
-from seedlab.train.run import resume, train
+from seedlab.train.run import _last_skills, resume, train
 from seedlab.train.stage2 import Interrupted, Stage2
 
 CANARY = "canary seven two nine eleven"
@@ -31,6 +31,16 @@ def stage2(finished, micro, tmp_path):
     yield make
     for writer in writers:
         writer.release()
+
+
+def test_a_separate_snapshot_is_taken_anew_after_a_kill_before_the_second_checkpoint(finished, micro, tmp_path):
+    cfg = micro("objective.refresh_every=3", "stage2.checkpoint_every=8")
+    writer = RunWriter.create(tmp_path / "run", cfg)
+    loop = Stage2(cfg, tmp_path / "run", writer, finished.path / "checkpoints" / "reference")
+    loop.save(0)
+    again = Stage2(cfg, tmp_path / "run", writer, finished.path / "checkpoints" / "reference")
+    writer.release()
+    assert (again.next_update, again.snapshot) == (0, None)
 
 
 # ---- where a skill may stand
@@ -65,8 +75,8 @@ def test_a_canary_in_every_skill_stands_in_teacher_inputs_alone(stage2, monkeypa
     )  # fmt: skip
     loop.one_update(0)
     loop.one_update(1)
-    assert loop.skill_texts == [CANARY] * 8
-    result = evaluate(loop.session, update=2, skills=tuple(loop.skill_texts))
+    assert _last_skills(loop.run) == (CANARY,) * 8
+    result = evaluate(loop.session, update=2, skills=_last_skills(loop.run))
     assert len(asked) > 16 and len(seen["teacher"]) >= 8
     assert not [text for text in [*asked, *seen["student"], *seen["reference"]] if CANARY in text]
     assert {text.count(CANARY) for text in seen["teacher"]} == {1}

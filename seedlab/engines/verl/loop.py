@@ -44,7 +44,6 @@ class VerlStage2(UpdateLoop):
         policy = load_policy(self.reference_path, cfg.model.model_copy(update={"device": "cpu", "gradient_checkpointing": False}))
         self._identity = model_identity(policy)
         self._tokenizer, self._chat, self._parameters = policy.tokenizer, policy.chat, policy.parameters
-        self.skill_texts: list[str] = []
 
     def attach(self, trainer) -> None:
         """Take over a trainer that is set up; its actor gets the latest checkpoint's state."""
