@@ -66,6 +66,8 @@ def resolve(words: list[str], panels: list[str], overrides: list[str]) -> Reques
 
 
 def run(args: argparse.Namespace) -> int:
+    if not args.model.strip():
+        raise UserError("--model is empty; give a run folder, a checkpoint or Hugging Face folder, or a hub id")
     request = resolve(args.words, args.panel, args.overrides)
     cfg, target = request.cfg, output_file(args.out)
     from seedlab.train.evaluate import evaluate

@@ -179,15 +179,22 @@ def _show_trajectory(trajectory) -> None:
 
 
 def _compare(before, now) -> int:
-    """0 where a replay repeats the record exactly, else 1 with the first difference."""
-    for number, (old, new) in enumerate(zip(before.steps, now.steps)):
-        if (old.response_ids, old.logprobs, old.observation) != (new.response_ids, new.logprobs, new.observation):
-            print(f"replay differs at step {number}: {old.action!r} before, {new.action!r} now")
-            return 1
-    if len(before.steps) != len(now.steps) or before.success != now.success:
-        print("replay differs in its end")
+    """0 where a replay repeats the whole record exactly, else 1 with the first difference."""
+    from dataclasses import asdict
+
+    if len(before.steps) != len(now.steps):
+        print(f"replay differs in its end: {len(before.steps)} steps before, {len(now.steps)} now")
         return 1
-    print("replay is identical: ids, log-probs and observations")
+    old, new = asdict(before), asdict(now)
+    for number, (a, b) in enumerate(zip(old.pop("steps"), new.pop("steps"))):
+        if a != b:
+            fields = ", ".join(key for key in b if a.get(key) != b[key])
+            print(f"replay differs at step {number} in {fields}: {before.steps[number].action!r} before, {now.steps[number].action!r} now")
+            return 1
+    if old != new:
+        print(f"replay differs in its end: {', '.join(key for key in new if old.get(key) != new[key])}")
+        return 1
+    print("replay is identical: every field of every step and of the trajectory")
     return 0
 
 

@@ -42,6 +42,9 @@ def read_status(run: Path) -> dict:
     if missing or status["state"] not in STATES:
         what = f"it lacks {', '.join(missing)}" if missing else f"{status['state']!r} is no state"
         raise RunError(f"{file} is damaged: {what}; remove the file, then `seedlab resume {run}` goes on")
+    for key in ("heartbeat", "started", "done", "total"):
+        if not isinstance(status.get(key, 0), (int, float)):
+            raise RunError(f"{file} is damaged: {key} is {status[key]!r}, no number; remove the file, then `seedlab resume {run}` goes on")
     if status["state"] == "queued" and status.get("scheduler"):
         return status | {"stale": False}
     stale = status["state"] in LIVE and time.time() - status["heartbeat"] > STALE_S

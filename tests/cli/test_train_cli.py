@@ -87,7 +87,7 @@ def test_a_finished_run_is_shown_and_resumed_to_the_same(seedlab, finished, tmp_
 def test_a_saved_rollout_is_replayed_identically(seedlab, saved):
     code, out, _ = seedlab("rollout", "--replay", saved)
     assert code == 0
-    assert "replay is identical: ids, log-probs and observations" in out
+    assert "replay is identical: every field of every step and of the trajectory" in out
 
 
 def test_a_rollout_shows_the_episode(seedlab, finished, task):
@@ -104,6 +104,15 @@ def test_a_replay_that_differs_says_where(seedlab, saved):
     code, out, _ = seedlab("rollout", "--replay", saved)
     assert code == 1
     assert "replay differs at step 2" in out
+
+
+@pytest.mark.parametrize("field, value", [("final_observation", "You win."), ("goal", "rest"), ("returned", 99.0)])
+def test_a_replay_of_an_edited_end_says_which_field(seedlab, saved, field, value):
+    record = json.loads(saved.read_text())
+    record["trajectory"][field] = value
+    saved.write_text(json.dumps(record))
+    code, out, _ = seedlab("rollout", "--replay", saved)
+    assert (code, f"replay differs in its end: {field}" in out) == (1, True)
 
 
 def cut(text):
