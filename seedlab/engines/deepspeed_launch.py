@@ -68,7 +68,7 @@ def train_with_deepspeed(job: SftJob, on_step: Callable[[int, int, float], None]
                 process.kill()  # its workers end by themselves at their next step
                 process.wait()
     if process.returncode != 0:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+        tail = "\n".join(last_words(log.read_text(errors="replace").splitlines()))
         raise DistributedTrainingFailed(
             f"training with DeepSpeed ended with exit code {process.returncode}; the whole log is {log}, checkpoints are kept and "
             f"the same command goes on. Last lines:\n{tail}"
@@ -82,3 +82,9 @@ def _report(file: Path, offset: int, on_step: Callable[[int, int, float], None])
     for row in rows:
         on_step(row["step"], row["total"], row["loss"])
     return offset
+
+
+def last_words(lines: list[str]) -> list[str]:
+    """What the first worker to fail said at the end: the log goes on with torchrun's own report, which names no cause."""
+    end = next((i for i, line in enumerate(lines) if "elastic/multiprocessing/api.py" in line), len(lines))
+    return lines[max(0, end - LOG_LINES) : end] or lines[-LOG_LINES:]

@@ -82,6 +82,7 @@ def test_two_processes_train_what_one_does_and_a_killed_run_goes_on_exactly(pyth
         time.sleep(0.02)
     os.kill(killed.pid, signal.SIGKILL)  # the launcher alone: the training must end by itself
     killed.wait()
+    killed.stdout.close()
     log, deadline = folder / "job" / "log.txt", time.monotonic() + 120
     while "is gone; start it again" not in log.read_text(errors="replace"):
         assert time.monotonic() < deadline, "the workers went on without their launcher"
