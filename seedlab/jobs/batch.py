@@ -51,7 +51,7 @@ def main(run: Path) -> int:
     if child is None:
         return NOT_STARTED
     status.close()
-    group.end(record, grace_s=LEFTOVER_GRACE_S, spare=os.getpid())
+    group.end(record, grace_s=LEFTOVER_GRACE_S, spare=(os.getpid(),))
     if warnings and shell_code(code) in (130, 137, 143) and not stop and not cancel_requested(run, record):
         return _requeue(run, record, code)
     last_word(run, record, code)

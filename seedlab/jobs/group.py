@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Container
 from pathlib import Path
 
 import psutil
@@ -60,8 +61,8 @@ def _marked(pid: int, job_id: str) -> bool:
         return False
 
 
-def end(record: JobRecord, *, grace_s: float, spare: int | None = None, command_first: bool = False) -> bool:
-    """SIGTERM to every process of the job, SIGKILL to those that are left after `grace_s`; `spare` is left alone.
+def end(record: JobRecord, *, grace_s: float, spare: Container[int] = (), command_first: bool = False) -> bool:
+    """SIGTERM to every process of the job, SIGKILL to those that are left after `grace_s`; `spare` are left alone.
 
     With `command_first` SIGTERM goes to the launcher and the command alone: a trainer needs its inference servers and
     workers to save a checkpoint, and ends them itself; the launcher ends what is left.  Each process is signalled by its
@@ -77,8 +78,8 @@ def end(record: JobRecord, *, grace_s: float, spare: int | None = None, command_
     return True
 
 
-def _others(record: JobRecord, spare: int | None) -> list[int]:
-    return [pid for pid in members(record) if pid != spare]
+def _others(record: JobRecord, spare: Container[int]) -> list[int]:
+    return [pid for pid in members(record) if pid not in spare]
 
 
 def _parent(pid: int) -> int | None:
@@ -96,7 +97,7 @@ def _signal(pids: list[int], number: int) -> None:
             continue
 
 
-def _wait_gone(record: JobRecord, seconds: float, spare: int | None) -> bool:
+def _wait_gone(record: JobRecord, seconds: float, spare: Container[int]) -> bool:
     deadline = time.monotonic() + seconds
     while _others(record, spare):
         if time.monotonic() > deadline:

@@ -27,6 +27,7 @@ NOT_STARTED = 127
 def main(run: Path) -> int:
     """Detach, and return in the first process once the job's own process stands (0) or could not start (1)."""
     reading, writing = os.pipe()
+    first = os.getpid()
     # A second process: whoever looks for children of the submitter, or waits for them, does not find the job.
     if os.fork() > 0:
         os.close(writing)
@@ -34,10 +35,12 @@ def main(run: Path) -> int:
             return 0 if source.read() == READY else 1
     os.close(reading)
     os.setsid()
-    return serve(run, writing)
+    return serve(run, writing, first)
 
 
-def serve(run: Path, ready: int) -> int:
+def serve(run: Path, ready: int, first: int) -> int:
+    """The job itself.  `first` still has to tell the submitter that this process stands: a short command may end sooner,
+    and `first` carries the job's id as any worker does, so that it is spared."""
     stop = note_signals()  # the command gets its own copy of each: they go to every process of the job
     record = change_record(run, pid=os.getpid(), process_started=own_start(), pgid=os.getpgid(0))
     status = StatusWriter(run, "queued", until_taken=True, phase="queued")
@@ -61,7 +64,7 @@ def serve(run: Path, ready: int) -> int:
     code = child.wait()
     status.close()
     # Workers that outlive their parent would keep the device and the slot.
-    group.end(record, grace_s=LEFTOVER_GRACE_S, spare=os.getpid())
+    group.end(record, grace_s=LEFTOVER_GRACE_S, spare=(os.getpid(), first))
     last_word(run, record, code)
     return shell_code(code)
 

@@ -59,6 +59,16 @@ def test_a_job_runs_to_its_end(start):
     assert attach(job.path).status() == status
 
 
+def test_a_command_that_ends_before_its_submitter_knows_it_began(start, tmp_path):
+    slow = "import atexit, os, sys, time\nif 'seedlab.jobs.runner' in sys.orig_argv:\n    pid = os.getpid()\n"
+    slow += "    atexit.register(lambda: time.sleep(1.5) if os.getpid() == pid else None)\n"
+    (tmp_path / "sitecustomize.py").write_text(slow)
+    started = time.monotonic()
+    job = start("a", "print('one')", env={"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
+    assert time.monotonic() - started > 1.4  # the launcher's first process was slow to leave, and was not ended as a worker
+    assert job.wait(10)["state"] == "succeeded" and job.logs() == "one"
+
+
 def test_a_job_that_fails_says_how(start):
     failed = start("a", "import sys; print('why'); sys.exit(3)").wait(10)
     assert (failed["state"], failed["exit_code"], failed["error"]) == ("failed", 3, "exit code 3; the end of log.txt says why")
