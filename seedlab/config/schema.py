@@ -74,15 +74,15 @@ class EnvConfig(Section):
     max_steps: int = Field(15, gt=0, description="environment steps after which an episode is cut")
     layout: Literal["step", "conversation"] = Field("conversation", description="one training row per step with a fresh prompt, or one multi-turn row per trajectory")
     history_window: int | None = Field(None, description="(observation, action) pairs kept in the prompt; None keeps all that fit")
-    prompt: Literal["compact", "terse", "instruct"] = Field(
-        "compact", description="`terse` is `compact` without articles, commas and `and`; `instruct` asks for think and action tags"
+    prompt: Literal["compact", "terse", "brief", "instruct"] = Field(
+        "compact", description="`terse` is `compact` without articles, commas and `and`; `brief` also without stops, colons and the line of empty hands; `instruct` asks for think and action tags"
     )
     show_admissible: bool = Field(False, description="list the admissible commands in each prompt")
     list_help: bool = Field(True, description="`help` stands among the listed commands; the public code leaves it out")
     task_line: Literal["always", "unless_stated"] = Field("always", description="instruct prompt: `unless_stated` leaves the task line out where the observation names the task, as in the public code's first step")
     history_lines: Literal["plain", "bracketed"] = Field("plain", description="instruct prompt: past turns as two lines each, or as the public code's `[Observation 1: '...', Action 1: '...']`")
     fallback_characters: int = Field(30, gt=0, description="instruct prompt: characters from the end of a response without action tags that are sent as its command (WebShop 20 in the public code)")
-    restate: bool = Field(True, description="repeat goal and inventory in every observation (compact and terse prompt)")
+    restate: bool = Field(True, description="repeat goal and inventory in every observation (compact, terse and brief prompt)")
     success_reward: float = Field(1.0, gt=0, description="return of a successful episode")
     receptacles: tuple[int, int] = Field((6, 9), description="generated rooms: least and most receptacles")
     distractors: tuple[int, int] = Field((3, 5), description="generated rooms: least and most other objects")

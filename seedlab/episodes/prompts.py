@@ -21,7 +21,12 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 _BANNER = re.compile(r"^\s*-=.*?=-\s*")
 _TASK_SENTENCE = re.compile(r"\s*Your task is to:[^\n]*", re.IGNORECASE)
 _PUNCTUATION = re.compile(r"([.,:;!?\"()\[\]])")
-_FILLERS = frozenset(("a", "an", "the", "and", ","))
+# What each form of the short prompt leaves out of observations and goals.
+_LEFT_OUT = {
+    "compact": frozenset(),
+    "terse": frozenset(("a", "an", "the", "and", ",")),
+    "brief": frozenset(("a", "an", "the", "and", ",", ".", "!", ":")),
+}
 
 
 class PromptTooLong(UserError):
@@ -48,21 +53,20 @@ class History:
 
 # Every turn renders all earlier ones again, so the same observations come back many times.
 @lru_cache(maxsize=16384)
-def compact_text(observation: str) -> str:
-    """An observation for the tiny policy: no banner, no task sentence, lower case, words and punctuation apart."""
-    text = _TASK_SENTENCE.sub("", _BANNER.sub("", observation))
-    return " ".join(_PUNCTUATION.sub(r" \1 ", text.lower()).split())
-
-
-@lru_cache(maxsize=16384)
-def terse_text(text: str) -> str:
-    """The compact form without articles, commas and `and`: about half the tokens of a long list of things."""
-    return " ".join(word for word in compact_text(text).split() if word not in _FILLERS)
+def compact_text(observation: str, form: str = "compact") -> str:
+    """An observation for the tiny policy: no banner, no task sentence, lower case, words and punctuation apart; `terse`
+    and `brief` leave filling words and marks out, about half the tokens of a long list of things."""
+    return _short(_TASK_SENTENCE.sub("", _BANNER.sub("", observation)), form)
 
 
 @lru_cache(maxsize=4096)
-def _compact_goal(goal: str) -> str:
-    return " ".join(_PUNCTUATION.sub(r" \1 ", goal.lower()).split())
+def _compact_goal(goal: str, form: str) -> str:
+    return _short(goal, form)
+
+
+def _short(text: str, form: str) -> str:
+    left_out = _LEFT_OUT[form]
+    return " ".join(word for word in _PUNCTUATION.sub(r" \1 ", text.lower()).split() if word not in left_out)
 
 
 def _one_line(text: str) -> str:
@@ -75,14 +79,13 @@ def _lines(*parts: str) -> str:
 
 @dataclass(frozen=True)
 class CompactWording:
-    """Short lines for the tiny policy; `terse` leaves the filling words out of observations and goals too."""
+    """Short lines for the tiny policy.  `form` brief has no colons and says what is held only while something is held."""
 
     restate: bool
-    terse: bool = False
+    form: str = "compact"
 
     def opening(self, goal: str, skill: str) -> str:
-        task = terse_text(goal) if self.terse else _compact_goal(goal)
-        return _lines(f"task : {task}", f"skill : {_one_line(skill)}" if skill else "")
+        return _lines(self._line("task", _compact_goal(goal, self.form)), self._line("skill", _one_line(skill)) if skill else "")
 
     def first(self, goal, skill, observation, holding, commands) -> str:
         return _lines(self.opening(goal, skill), self._current(observation, holding, commands))
@@ -91,16 +94,17 @@ class CompactWording:
         return _lines(self.opening(goal, "") if self.restate else "", self._current(observation, holding, commands))
 
     def step(self, goal, skill, pairs, first_number, observation, holding, commands) -> str:
-        past = [_lines(f"saw : {self._text(o)}", f"did : {_one_line(a)}") for o, a in pairs]
+        past = [_lines(self._line("saw", compact_text(o, self.form)), self._line("did", _one_line(a))) for o, a in pairs]
         return _lines(self.opening(goal, skill), *past, self._current(observation, holding, commands))
 
     def _current(self, observation, holding, commands) -> str:
-        hold = f"hold : {_one_line(holding) or 'nothing'}" if self.restate and holding is not None else ""
-        can = "can : " + " ; ".join(commands) if commands else ""
-        return _lines(hold, self._text(observation), can)
+        said = self.restate and holding is not None and (holding or self.form != "brief")
+        hold = self._line("hold", _one_line(holding) or "nothing") if said else ""
+        can = self._line("can", " ; ".join(commands)) if commands else ""
+        return _lines(hold, compact_text(observation, self.form), can)
 
-    def _text(self, observation: str) -> str:
-        return terse_text(observation) if self.terse else compact_text(observation)
+    def _line(self, label: str, text: str) -> str:
+        return f"{label} {text}" if self.form == "brief" else f"{label} : {text}"
 
 
 _ROLE = "You control an agent that works on a task in a text environment. Each turn you read an observation and send one command."
@@ -240,22 +244,22 @@ def make_prompt_format(env: EnvConfig) -> PromptFormat:
     if env.prompt == "instruct":
         wording = InstructWording(env.task_line, env.history_lines)
     else:
-        wording = CompactWording(env.restate, env.prompt == "terse")
+        wording = CompactWording(env.restate, env.prompt)
     return PromptFormat(wording, env.layout, env.history_window, env.show_admissible, env.list_help)
 
 
 def parse_action(response: str, prompt_kind: str, fallback_characters: int = 30) -> tuple[str, bool]:
     """The command of a response, and whether the response had the required form.
 
-    compact and terse: the whole response, one non-empty line.  instruct: both think tags, both action tags (these in any case)
+    compact, terse and brief: the whole response, one non-empty line.  instruct: both think tags, both action tags (these in any case)
     and no Chinese character; the command is what stands between the first action tags, in lower case.  Without action
     tags the last `fallback_characters` are sent.  The form says nothing about admissibility.
     """
-    if prompt_kind in ("compact", "terse"):
+    if prompt_kind in _LEFT_OUT:
         action = response.strip()
         return action, bool(action) and len(action.splitlines()) == 1
     if prompt_kind != "instruct":
-        raise ValueError(f"unknown prompt kind {prompt_kind!r}; use compact, terse or instruct")
+        raise ValueError(f"unknown prompt kind {prompt_kind!r}; use {', '.join(_LEFT_OUT)} or instruct")
     lowered = response.lower()
     start, end = lowered.find("<action>"), lowered.find("</action>")
     if start < 0 or end < 0:

@@ -64,6 +64,23 @@ def test_terse_conversation_leaves_the_filling_words_out():
     assert make_prompt_format(EnvConfig(prompt="terse")).extends
 
 
+def test_brief_conversation_has_no_marks_and_is_silent_about_empty_hands():
+    got = make_prompt_format(EnvConfig(prompt="brief")).messages(history(2), skill="take the mug , then look")
+    assert contents(got) == [
+        "task put hot mug in cabinet\n"
+        "skill take the mug , then look\n"
+        "you are in middle of room looking quickly around you you see cabinet 4 desk 1",
+        "<think>T0</think><action>Go to desk 1</action>",
+        "task put hot mug in cabinet\nhold mug 1\nyou arrive at desk 1 on desk 1 you see mug 1",
+    ]
+    step = EnvConfig(prompt="brief", layout="step", history_window=1, show_admissible=True)
+    (message,) = make_prompt_format(step).messages(history(3))
+    assert message["content"].splitlines()[1:] == [
+        "saw you arrive at desk 1 on desk 1 you see mug 1", "did go to desk 2", "you arrive at desk 2 on desk 2 you see mug 2",
+        "can look ; go to desk 1",
+    ]
+
+
 def test_compact_step_is_one_message_with_the_window():
     env = EnvConfig(layout="step", history_window=1, show_admissible=True)
     got = make_prompt_format(env).messages(history(3), skill="s")
@@ -268,5 +285,5 @@ def test_the_authors_presets_take_the_public_codes_side():
 
 
 def test_unknown_prompt_kind():
-    with pytest.raises(ValueError, match="compact, terse or instruct"):
+    with pytest.raises(ValueError, match="compact, terse, brief or instruct"):
         parse_action("x", "other")
