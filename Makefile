@@ -36,8 +36,14 @@ test-full: $(VENV)/.installed-browser $(foreach part,ALFWORLD DEEPSPEED,$(if $(S
 # Nothing where the variable is set already or the environment could not be made.
 python_of = $$(test -n "$$SEEDLAB_$(1)_PYTHON" || { test -e $(2)/.installed && echo SEEDLAB_$(1)_PYTHON=$(abspath $(2))/bin/python; })
 
-lab: $(VENV)/.installed-notebooks
+# Widgets are saved with the notebook, so that what was looked at is there when it is opened again without its kernel.
+LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings/overrides.json
+
+lab: $(VENV)/.installed-notebooks $(LAB_SETTINGS)
 	$(RUN) $(BIN)/jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(LAB_ARGS)
+
+$(LAB_SETTINGS): requirements/lab_settings.json | $(VENV)/.installed-notebooks
+	@mkdir -p $(@D) && cp $< $@
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \

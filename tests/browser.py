@@ -20,8 +20,10 @@ SWITCHES = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-# No news, no look for updates, no saving by itself, every cell drawn at once.
+# What `make lab` sets; and no news, no look for updates, no saving by itself, every cell drawn at once.
 SETTINGS = {
+    key.replace(":", "/"): values for key, values in json.loads((ROOT / "requirements" / "lab_settings.json").read_text()).items()
+} | {
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True},
     "@jupyterlab/docmanager-extension/plugin": {"autosave": False},
     "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},

@@ -30,10 +30,10 @@ _TINY: Settings = {
     # small micro-batches keep two processes at once under 4 GB, and the tensors of a layer in the processor's cache
     "stage2": {"micro_batch_tokens": 4096, "log_gradient_terms_every": 12},
 }
-# Fewer tokens for the same tasks, so that the demo's ten trainings fit into a quarter of an hour; the batches are smaller
-# with them, so that the base policy still sees about as many steps.
+# Fewer tokens for the same tasks and a smaller policy, so that the demo's ten trainings fit into a quarter of an hour; the
+# batches are smaller too, so that the base policy sees as many steps.  docs/results.md compares recipes.
 _SHORT: Settings = {
-    "tiny": {"documents": 3800, "batch_tokens": 1280, "sort_window": 64},
+    "tiny": {"layers": 2, "documents": 4400, "batch_tokens": 1280, "sort_window": 64},
     "env": {"prompt": "brief", "max_steps": 12},
 }
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from seedlab.config.names import suggestion
 from seedlab.errors import UserError
+from seedlab.jobs.notebook_outputs import shorten_streams
 from seedlab.store.files import SCHEMA_VERSION, read_versioned, write_json, write_text
 
 KERNEL = "python3"  # whatever a saved notebook names, its cells run in this environment
@@ -68,14 +69,14 @@ def check_parameters(path: str | Path, parameters: Mapping[str, Any]) -> None:
 def run_notebook(path: str | Path, out: str | Path, parameters: Mapping[str, Any] | None = None, *, timeout_s: int | None = None) -> Path:
     """Execute the notebook `path` with `parameters`, and save it at `out`, signed, so that JupyterLab trusts its outputs.
 
-    `out` appears only when the last cell has run; what a failed attempt left is at OUT.failed.ipynb.  `timeout_s` is
-    per cell.  Raises NotebookError before the start for an unknown parameter, NotebookFailed (exit code 1) for an error,
+    `out` appears only when the last cell has run; what a failed attempt left is at OUT.failed.ipynb.  Where a cell printed
+    more than fits a notebook, the whole text is in OUT.log beside it.  `timeout_s` is per cell.  Raises NotebookError before the start for an unknown parameter, NotebookFailed (exit code 1) for an error,
     a killed kernel and an early exit.
     """
     path, out, parameters = Path(path), Path(out).absolute(), dict(parameters or {})
     check_parameters(path, parameters)
     out.parent.mkdir(parents=True, exist_ok=True)
-    for old in (out, _done_file(out), failed_file(out)):
+    for old in (out, _done_file(out), failed_file(out), log_file(out)):
         old.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="seedlab-notebook-") as folder:
         work, mark, nonce = Path(folder) / "work.ipynb", Path(folder) / "mark", uuid.uuid4().hex
@@ -84,7 +85,7 @@ def run_notebook(path: str | Path, out: str | Path, parameters: Mapping[str, Any
         problem = _execute(source, work, parameters, timeout_s)
         if problem is None and not (mark.exists() and mark.read_text() == nonce):
             problem = "its kernel ended before the last cell: it was killed, ran out of memory, or a cell called exit()"
-        executed = _without_last_cell(work) if work.exists() else None
+        executed = _finished(work, log_file(out)) if work.exists() else None
     if problem is not None:
         if executed is not None:
             write_text(failed_file(out), executed)
@@ -107,6 +108,10 @@ def is_done(path: str | Path, out: str | Path, parameters: Mapping[str, Any]) ->
 
 def failed_file(out: Path) -> Path:
     return out.with_suffix(".failed.ipynb")
+
+
+def log_file(out: Path) -> Path:
+    return out.with_suffix(".log")
 
 
 def sign(out: Path) -> None:
@@ -145,10 +150,13 @@ def _with_last_cell(path: Path, target: Path, mark: Path, nonce: str) -> None:
     nbformat.write(notebook, target)
 
 
-def _without_last_cell(work: Path) -> str:
+def _finished(work: Path, log: Path) -> str:
+    """The executed notebook without our own last cell and with short outputs; what was cut is written to `log`."""
     nbformat = _library("nbformat")
     notebook = nbformat.read(work, as_version=4)
     notebook.cells = [cell for cell in notebook.cells if LAST not in cell.metadata.get("tags", [])]
+    if cut := shorten_streams(notebook.cells, log.name):
+        write_text(log, cut)
     return nbformat.writes(notebook) + "\n"
 
 

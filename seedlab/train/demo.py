@@ -1,6 +1,6 @@
 """The whole method on the embedded default, as a set of ordinary runs and a report.
 
-Each cell (arm, seed) is a run folder, made by `seedlab train` in a process of its own, two at a time.  A cell that is
+Each cell (arm, seed) is a run folder, made as by `seedlab train` in a process of its own, two at a time.  A cell that is
 done is skipped, one that was interrupted is resumed, so the demo itself can be stopped and started at any moment.
 """
 
@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
 
 from seedlab.config.presets import QUICK_OVERRIDES, load_config
-from seedlab.config.runtime import child_environment
 from seedlab.config.schema import Config
 from seedlab.errors import UserError
 from seedlab.store.files import write_json
 from seedlab.store.reader import Run
+from seedlab.train.link_processes import LinkProcess
 
 DEMO_UPDATES = 24
 WATCH_S = 0.5
@@ -103,27 +101,27 @@ class Demo:
     def _prepare(self, link: str, todo: list[Cell]) -> None:
         """The base policy first: every cell needs it."""
         started = time.monotonic()
-        process = self._start([sys.executable, "-m", "seedlab.train.prepare", link, todo[0].config.model_dump_json()], self.out / f"{link}.log")
+        process = LinkProcess([link, todo[0].config.model_dump_json()], self.out / f"{link}.log")
         self._wait({link: process})
         self.timings[f"{link}_seconds"] = time.monotonic() - started
 
     def _run_all(self, todo: list[Cell]) -> None:
         """Cells from the base run beside Stage 1; the rest follow once theta_sft is there."""
-        waiting = list(todo)
-        running: dict[str, subprocess.Popen] = {}
+        # the longest of a seed first, so that no core idles long at the end
+        waiting = sorted(todo, key=lambda cell: (cell.seed, -_work(cell)))
+        running: dict[str, LinkProcess] = {}
         stage1 = next((c for c in waiting if c.needs_stage1), None)
         stage1_done = stage1 is None
         stage1_started = time.monotonic()
         if stage1 is not None:
-            argv = [sys.executable, "-m", "seedlab.train.prepare", "stage1", stage1.config.model_dump_json()]
-            running["stage1"] = self._start(argv, self.out / "stage1.log")
+            running["stage1"] = LinkProcess(["stage1", stage1.config.model_dump_json()], self.out / "stage1.log")
         try:
             while waiting or running:
                 ready = [c for c in waiting if stage1_done or not c.needs_stage1]
                 while ready and len(running) < self.processes:
                     cell = ready.pop(0)
                     waiting.remove(cell)
-                    running[cell.folder.name] = self._start(train_command(cell), self.out / f"{cell.folder.name}.log")
+                    running[cell.folder.name] = LinkProcess(link_arguments(cell), self.out / f"{cell.folder.name}.log")
                 time.sleep(WATCH_S)
                 for name, process in list(running.items()):
                     if process.poll() is None:
@@ -146,11 +144,7 @@ class Demo:
                 process.wait()
             raise
 
-    def _start(self, argv: list[str], log: Path) -> subprocess.Popen:
-        with open(log, "ab") as out:
-            return subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=child_environment())
-
-    def _wait(self, running: dict[str, subprocess.Popen]) -> None:
+    def _wait(self, running: dict[str, LinkProcess]) -> None:
         try:
             while any(p.poll() is None for p in running.values()):
                 time.sleep(WATCH_S)
@@ -205,10 +199,15 @@ def merge_times(before: dict[str, float], now: dict[str, float]) -> dict[str, fl
     return merged | {"total_seconds": before.get("total_seconds", 0.0) + now.get("total_seconds", 0.0)}
 
 
-def train_command(cell: Cell) -> list[str]:
-    """The command that makes or resumes a cell; the configuration goes along whole, so nothing is resolved twice."""
+def _work(cell: Cell) -> int:
+    """What a cell costs, roughly: a skill's writing and scoring add about half to an update."""
+    return cell.config.stage2.updates * (3 if cell.config.objective.opd_coef > 0 else 2)
+
+
+def link_arguments(cell: Cell) -> list[str]:
+    """What makes or resumes a cell; the configuration goes along whole, so nothing is resolved twice."""
     cell.folder.mkdir(parents=True, exist_ok=True)
-    return [sys.executable, "-m", "seedlab.train.prepare", "cell", cell.config.model_dump_json(), str(cell.folder)]
+    return ["cell", cell.config.model_dump_json(), str(cell.folder)]
 
 
 def is_done(cell: Cell) -> bool:

@@ -66,6 +66,20 @@ def test_a_notebook_runs_with_its_parameters_and_is_signed(notebook, tmp_path):
     assert not is_done(path, run_and_forget(out), {"a": 2})
 
 
+def test_ten_thousand_flushed_lines_leave_a_small_notebook_and_the_whole_log(notebook, tmp_path):
+    """F4"""
+    lines = "import sys\nfor i in range(10_000):\n    print(f'line {i} of a long story', flush=True)\nprint('bar 1\\rbar 2', file=sys.stderr)"
+    out = run_notebook(notebook(lines), tmp_path / "out.ipynb", {})
+    assert out.stat().st_size < 100_000 and is_done(tmp_path / "nb.ipynb", out, {}) and trusted(out)
+    stdout, stderr = nbformat.read(out, as_version=4).cells[-1].outputs
+    assert stdout.text.startswith("line 0 of") and stdout.text.endswith("line 9999 of a long story\n") and "out.log has all of them" in stdout.text
+    assert stderr.text == "bar 2\n"
+    log = (tmp_path / "out.log").read_text().splitlines()
+    assert log == ["--- cell 2, stdout ---", *(f"line {i} of a long story" for i in range(10_000))]
+    run_notebook(notebook("print(1)"), out, {})
+    assert not (tmp_path / "out.log").exists()
+
+
 def run_and_forget(out):
     out.write_text(out.read_text()[:-1])
     return out

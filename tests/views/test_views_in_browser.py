@@ -278,7 +278,20 @@ def test_both_views_in_a_live_notebook(runs, tmp_path, browser):
     kinds = [set(cell["outputs"][-1]["data"]) for cell in saved["cells"]]
     assert all({"text/html", "application/vnd.jupyter.widget-view+json"} <= k for k in kinds)
     assert (folder / "look.ipynb").stat().st_size < 1_000_000
+    trusted_without_its_kernel(folder, settings, browser)
     untrusted_fallback(saved, tmp_path, browser)
+
+
+def trusted_without_its_kernel(folder, settings, browser):
+    """The same notebook, still trusted, under another server whose kernel has never run it: both views are there."""
+    with jupyter_lab(folder, settings) as address:
+        page = browser.new_context(viewport={"width": 1500, "height": 1000}).new_page()
+        open_notebook(page, address, "look.ipynb")
+        page.wait_for_selector(".seedlab-inspector .sl-map .t", timeout=90_000)
+        page.wait_for_selector(".seedlab-watch svg", timeout=30_000)
+        page.click('.t[data-i="0"]')
+        assert float(shown_values(page)["gate"]) >= 0
+        screenshot(page, "lab_reopened")
 
 
 def untrusted_fallback(saved, tmp_path, browser):
