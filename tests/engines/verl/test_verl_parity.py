@@ -17,6 +17,6 @@ def test_two_ranks_equal_the_in_process_engine(under_verl, tmp_path, layout, agg
     assert report["opd_tokens"] > 0 and report["tokens"] > report["opd_tokens"]
     assert report["micro_batches"] > 1
     assert report["gradient_size"] > 1e-2 and report["moved"] > 1e-4 and report["clear"] > 0.2
-    for name in ("advantage", "gate", "logp", "ratio", "loss", "gradient", "parameters"):
+    for name in ("advantage", "gate", "logp", "entropy", "ratio", "loss", "gradient", "parameters"):
         assert report[name] < 1e-5, (name, report)
     assert report["equal_ranks"]
