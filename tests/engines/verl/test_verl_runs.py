@@ -6,6 +6,7 @@ rounding, after a kill and a resume too.  What these prove is plumbing; a GPU an
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -92,11 +93,16 @@ def test_merged_shards_are_the_exported_policy_and_can_be_evaluated(seed_run, un
         env={"VERL_USE_EXTERNAL_MODULES": "seedlab.engines.verl.plugin", "VERL_PLATFORM": "cpu"},
     )
     import torch
+    from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM
 
-    one, other = (AutoModelForCausalLM.from_pretrained(f, dtype=torch.float32).state_dict() for f in (merged, checkpoint))
-    assert one.keys() == other.keys()
-    assert all(torch.allclose(one[n], other[n], atol=2**-7 * float(other[n].abs().max())) for n in one)
+    exported = load_file(checkpoint / "model.safetensors")
+    state = AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32).state_dict()
+    assert exported.keys() <= state.keys()  # a tied output matrix is in the state only
+    assert all(torch.equal(state[n], value.bfloat16().float()) for n, value in exported.items())  # verl's merger rounds
+    # Its copy of the tokenizer went through AutoTokenizer, which rebuilds some of them: the checkpoint's is the right one.
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(checkpoint / file, merged / file)
     from seedlab.cli.main import main
 
     summary = {}
@@ -105,7 +111,7 @@ def test_merged_shards_are_the_exported_policy_and_can_be_evaluated(seed_run, un
         assert main(["evaluate", "micro", *SETTINGS, "--model", str(folder), "--panel", "dev", "--out", str(file)]) == 0
         summary[name] = json.loads(file.read_text())["panels"]["dev"]
     assert summary["exported"]["success_micro"] == seed_run.evaluations["success_micro"].item()
-    assert summary["merged"]["episodes"] == summary["exported"]["episodes"]
+    assert summary["merged"]["episodes"] == summary["exported"]["episodes"] == 4
 
 
 def test_grpo_killed_after_an_update_goes_on_to_the_same_end(verl_python, under_verl, own_cache, tmp_path):
