@@ -137,7 +137,7 @@ def check_data(environment: Mapping[str, str]) -> Check:
     from seedlab.envs.household.games import GameFileError
     from seedlab.envs.household.official import OFFICIAL_COUNTS, games_root, list_split, split_faults
 
-    mend = "pip install alfworld && alfworld-download, then export ALFWORLD_DATA=~/.cache/alfworld"
+    mend = "make alfworld && .venv-alfworld/bin/alfworld-download, then export ALFWORLD_DATA=~/.cache/alfworld"
     value = environment.get("ALFWORLD_DATA")
     if not value:
         return Check("ALFWORLD_DATA", "absent", "not set; only presets with official games need it", mend)
