@@ -137,7 +137,8 @@ def test_a_killed_worker_stops_the_run_with_the_cause(verl_python, own_cache, tm
     process = start(verl_python, own_cache, tmp_path / "log", "train", "micro", *SETTINGS, "initial=base", "method=grpo", *TWO_RANKS, "--out", folder)
     try:
         wait_for(lambda: phase(folder) == "stage 2: rollout", process, tmp_path / "log")
-        os.kill(descendant(process.pid, "AgentLoopWorker"), signal.SIGKILL)
+        worker = wait_for(lambda: descendant(process.pid, "AgentLoopWorker"), process, tmp_path / "log")
+        os.kill(worker, signal.SIGKILL)
         assert process.wait(LIMIT_S) != 0
     finally:
         process.kill()
