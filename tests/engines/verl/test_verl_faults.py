@@ -117,5 +117,6 @@ os._exit(0)  # the hung environment's thread is still there
 
 
 @pytest.mark.full
+@pytest.mark.timeout(700)
 def test_lost_episodes_are_named_records(under_verl, tmp_path):
     under_verl("-c", LOST, tmp_path)

@@ -19,10 +19,7 @@ from seedlab.store import open_run
 from seedlab.store.checkpoint import latest_checkpoint
 
 LIMIT_S = 800  # no measure of speed: one start takes a minute or more of CPU time, on a machine that may have other work
-WHOLE = "whole runs under Ray take minutes each and have not passed on record yet (docs/cluster.md); SEEDLAB_VERL_ALL=1 runs them"
-pytestmark = [
-    pytest.mark.full, pytest.mark.timeout(2 * LIMIT_S + 200), pytest.mark.skipif(os.environ.get("SEEDLAB_VERL_ALL") != "1", reason=WHOLE)
-]  # fmt: skip
+pytestmark = [pytest.mark.full, pytest.mark.timeout(2 * LIMIT_S + 200)]
 TWO_RANKS = ("engine=verl", "cluster.gpus=2", "cluster.workers=1", "stage2.micro_batch_tokens=2048")
 SETTINGS = ("objective.opd_coef=0.3", "evaluation.panels=[dev]")
 
