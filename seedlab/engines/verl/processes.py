@@ -81,8 +81,9 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
             self.trainer.init()
             self.init_agent_loop_manager()
             self.trainer.attach(self.agent_loop_manager)
-            self.stage2.attach(self.trainer)
-            yield
+            with self.trainer.liveness.named():
+                self.stage2.attach(self.trainer)
+                yield
         finally:
             tq.close()
 

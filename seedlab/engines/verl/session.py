@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from contextlib import nullcontext
+from typing import Callable
 
 import torch
 import transfer_queue as tq
@@ -55,22 +56,31 @@ class VerlSession:
         settings = play_settings(
             self.cfg, phase=phase, update=update, seed=seed, temperature=temperature, track_progress=track_progress
         )
-        self.trainer.wake()
         out: list[Trajectory] = []
+        told = -1
+
+        def count(done_in_block: int) -> None:
+            nonlocal told
+            if (done := len(out) + done_in_block) != told:
+                told = done
+                self.progress(LABELS.get(phase, phase.strip("-")), done, len(episodes), "episodes")
+
+        count(0)
+        self.trainer.wake()
         block = at_once or len(episodes) or 1
         for start in range(0, len(episodes), block):
-            out += self._block(episodes[start : start + block], settings)
-            self.progress(LABELS.get(phase, phase.strip("-")), len(out), len(episodes), "episodes")
+            out += self._block(episodes[start : start + block], settings, count)
+            count(0)
         for trajectory in out:
             self.generator.prompt_tokens += sum(len(s.prompt_ids) for s in trajectory.steps)
             self.generator.sampled_tokens += sum(len(s.response_ids) for s in trajectory.steps)
         _refuse_losses(out, self.cfg.cluster.max_lost_share)
         return out
 
-    def _block(self, episodes: list[Episode], settings) -> list[Trajectory]:
+    def _block(self, episodes: list[Episode], settings, count: Callable[[int], None]) -> list[Trajectory]:
         uids = [uuid.uuid4().hex for _ in episodes]
         deadline = Deadline(self.cfg.cluster.episode_timeout_s, "episodes")
-        found = self.trainer.roll_out(uids, rows(uids, episodes, settings), deadline)
+        found = self.trainer.roll_out(uids, rows(uids, episodes, settings), deadline, count)
         lost = "the agent loop ended without a record; the log of the run says why"
         return [
             pickle.loads(found[uid]) if uid in found else unplayed(episode, settings, lost) for uid, episode in zip(uids, episodes)

@@ -98,10 +98,14 @@ class SeedTrainer(PPOTrainerSync):
             self.on_sample_end()
             self.awake = False
 
-    def roll_out(self, uids: list[str], batch: TensorDict, deadline: Deadline) -> dict[str, bytes]:
-        """Pickled trajectory by uid of every episode that ended; raises EngineFault where a process died."""
+    def roll_out(self, uids: list[str], batch: TensorDict, deadline: Deadline, on_done: Callable[[int], None]) -> dict[str, bytes]:
+        """Pickled trajectory by uid of every episode that ended; raises EngineFault where a process died.
+
+        `on_done` hears how many have ended, a few times a second.
+        """
 
         def watch() -> None:
+            on_done(len(self.replay_buffer.finished_keys[PARTITION]) + len(self.replay_buffer.failure_keys[PARTITION]))
             deadline.check()
             self.liveness.check()
 

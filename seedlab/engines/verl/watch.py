@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
+from typing import Iterator
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from seedlab.errors import UserError
 
@@ -54,4 +56,17 @@ class Liveness:
             except GetTimeoutError:
                 continue
             except RayError as error:
-                raise EngineFault(f"{name} is gone ({type(error).__name__}); the run stops and can be resumed: {error}") from error
+                raise gone(name, error) from error
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """A call in this block that meets a dead actor raises EngineFault with the name that the actor has here."""
+        try:
+            yield
+        except RayActorError as error:
+            ids = {actor._actor_id.hex(): name for name, actor in self.actors.items()}
+            raise gone(ids.get(error.actor_id, "a process of the engine"), error) from error
+
+
+def gone(name: str, error: RayError) -> EngineFault:
+    return EngineFault(f"{name} is gone ({type(error).__name__}); the run stops and can be resumed: {error}")

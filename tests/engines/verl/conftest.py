@@ -34,7 +34,7 @@ def verl_python() -> str:
 def under_verl(verl_python, own_cache):
     """under_verl(*argv, timeout, check): run that interpreter on this checkout; returns the finished process."""
 
-    def run(*argv, timeout=280.0, check=True, env=None) -> subprocess.CompletedProcess:
+    def run(*argv, timeout=600.0, check=True, env=None) -> subprocess.CompletedProcess:
         variables = os.environ | {"PYTHONPATH": str(ROOT), "SEEDLAB_CACHE": str(own_cache), "OMP_NUM_THREADS": "1"} | (env or {})
         variables.pop("RAY_ADDRESS", None)
         done = subprocess.run([verl_python, *map(str, argv)], capture_output=True, text=True, timeout=timeout, env=variables, cwd=ROOT)

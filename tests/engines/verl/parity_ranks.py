@@ -119,8 +119,9 @@ def under_verl(cfg, folder, batch, teacher):
     torch.distributed.all_reduce(loss)
     visited: list = [None] * ranks
     torch.distributed.all_gather_object(visited, output["metrics"][VISITED])
-    logp = {row: torch.from_numpy(lp) for part in visited for row, lp, _ in part if row < len(rows)}
-    inputs = token_batch(batch, rows, [logp[i] for i in rows], None, teacher)
+    seen = {row: (torch.from_numpy(lp), torch.from_numpy(en)) for part in visited for row, lp, en in part if row < len(rows)}
+    logp, entropy = ([seen[i][part] for i in rows] for part in (0, 1))
+    inputs = token_batch(batch, rows, logp, entropy, teacher)
     return objective(inputs, denominators, cfg.objective), inputs, float(loss), gradients, parameters, len(output["loss"])
 
 
@@ -146,6 +147,7 @@ def main(layout: str, aggregation: str, folder: str) -> None:
     seen = {
         "advantage": (flat(inputs.advantage), frame["advantage"]), "gate": (flat(output.gate), frame["gate"].fillna(0.0)),
         "logp": (flat(inputs.logp), frame["logp_student"]), "ratio": (flat(output.ratio), frame["ratio"]),
+        "entropy": (flat(inputs.entropy), frame["entropy"]),
     }  # fmt: skip
     report = {name: float((a.double() - torch.tensor(b.to_numpy()).double()).abs().max()) for name, (a, b) in seen.items()}
     report["loss"] = abs(loss - verl_loss)

@@ -39,6 +39,7 @@ def composed(under_verl, tmp_path_factory):
 
 
 @pytest.mark.full
+@pytest.mark.timeout(700)
 def test_every_gpu_preset_composes_and_validates(composed):
     assert len(VERL_PRESETS) >= 22
     for preset, found in zip(VERL_PRESETS, composed(*([name, []] for name in VERL_PRESETS))):
@@ -56,6 +57,7 @@ def test_every_gpu_preset_composes_and_validates(composed):
 
 
 @pytest.mark.full
+@pytest.mark.timeout(700)
 def test_what_the_engine_cannot_do_is_refused_by_key(composed):
     preset = "paper/alfworld-qwen3-1.7b"
     lora, stale, initial, small, none, kl = composed(
@@ -70,6 +72,7 @@ def test_what_the_engine_cannot_do_is_refused_by_key(composed):
 
 
 @pytest.mark.full
+@pytest.mark.timeout(700)
 def test_a_key_that_verl_does_not_know_is_refused(under_verl):
     code = (
         "from seedlab.engines.verl import config\n"

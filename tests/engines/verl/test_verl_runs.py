@@ -6,6 +6,7 @@ rounding, after a kill and a resume too.  What these prove is plumbing; a GPU an
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -17,10 +18,8 @@ import pytest
 from seedlab.store import open_run
 from seedlab.store.checkpoint import latest_checkpoint
 
-WHOLE = "whole runs under Ray take minutes each and have not passed on record yet (docs/cluster.md); SEEDLAB_VERL_ALL=1 runs them"
-pytestmark = [
-    pytest.mark.full, pytest.mark.timeout(700), pytest.mark.skipif(os.environ.get("SEEDLAB_VERL_ALL") != "1", reason=WHOLE)
-]  # fmt: skip
+LIMIT_S = 800  # no measure of speed: one start takes a minute or more of CPU time, on a machine that may have other work
+pytestmark = [pytest.mark.full, pytest.mark.timeout(2 * LIMIT_S + 200)]
 TWO_RANKS = ("engine=verl", "cluster.gpus=2", "cluster.workers=1", "stage2.micro_batch_tokens=2048")
 SETTINGS = ("objective.opd_coef=0.3", "evaluation.panels=[dev]")
 
@@ -43,6 +42,7 @@ def assert_same_course(verl, local):
     """Tasks, sampled ids, skills, token values, metrics and weights agree."""
     assert (verl.status["state"], local.status["state"]) == ("succeeded", "succeeded"), verl.status
     assert verl.updates == local.updates == [0, 1]
+    assert local.metrics["optim/steps"].tolist() == [2.0, 2.0]  # otherwise two runs that learn nothing would agree
     for update in local.updates:
         one, other = verl.trajectories(update), local.trajectories(update)
         assert one[["id", "return", "success", "steps"]].equals(other[["id", "return", "success", "steps"]])
@@ -73,7 +73,7 @@ def assert_same_course(verl, local):
 @pytest.fixture(scope="module")
 def seed_run(under_verl, own_cache, tmp_path_factory):
     folder = tmp_path_factory.mktemp("verl-seed") / "run"
-    under_verl("-m", "seedlab", "train", "micro", *SETTINGS, *TWO_RANKS, "--out", folder, timeout=500)
+    under_verl("-m", "seedlab", "train", "micro", *SETTINGS, *TWO_RANKS, "--out", folder, timeout=LIMIT_S)
     return open_run(folder)
 
 
@@ -92,11 +92,16 @@ def test_merged_shards_are_the_exported_policy_and_can_be_evaluated(seed_run, un
         env={"VERL_USE_EXTERNAL_MODULES": "seedlab.engines.verl.plugin", "VERL_PLATFORM": "cpu"},
     )
     import torch
+    from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM
 
-    one, other = (AutoModelForCausalLM.from_pretrained(f, dtype=torch.float32).state_dict() for f in (merged, checkpoint))
-    assert one.keys() == other.keys()
-    assert all(torch.allclose(one[n], other[n], atol=2**-7 * float(other[n].abs().max())) for n in one)
+    exported = load_file(checkpoint / "model.safetensors")
+    state = AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32).state_dict()
+    assert exported.keys() <= state.keys()  # a tied output matrix is in the state only
+    assert all(torch.equal(state[n], value.bfloat16().float()) for n, value in exported.items())  # verl's merger rounds
+    # Its copy of the tokenizer went through AutoTokenizer, which rebuilds some of them: the checkpoint's is the right one.
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(checkpoint / file, merged / file)
     from seedlab.cli.main import main
 
     summary = {}
@@ -105,19 +110,19 @@ def test_merged_shards_are_the_exported_policy_and_can_be_evaluated(seed_run, un
         assert main(["evaluate", "micro", *SETTINGS, "--model", str(folder), "--panel", "dev", "--out", str(file)]) == 0
         summary[name] = json.loads(file.read_text())["panels"]["dev"]
     assert summary["exported"]["success_micro"] == seed_run.evaluations["success_micro"].item()
-    assert summary["merged"]["episodes"] == summary["exported"]["episodes"]
+    assert summary["merged"]["episodes"] == summary["exported"]["episodes"] == 4
 
 
 def test_grpo_killed_after_an_update_goes_on_to_the_same_end(verl_python, under_verl, own_cache, tmp_path):
     folder = tmp_path / "run"
     process = start(verl_python, own_cache, tmp_path / "log", "train", "micro", *SETTINGS, "method=grpo", *TWO_RANKS, "--out", folder)
     try:
-        wait_for(lambda: (folder / "checkpoints" / "latest").exists(), process, tmp_path / "log", 400)
+        wait_for(lambda: (folder / "checkpoints" / "latest").exists(), process, tmp_path / "log")
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert open_run(folder).updates in ([0], [0, 1])
-    under_verl("-m", "seedlab", "resume", folder, timeout=400)
+    under_verl("-m", "seedlab", "resume", folder, timeout=LIMIT_S)
     resumed = open_run(folder)
     assert_same_course(resumed, local_run(tmp_path / "local", own_cache, "method=grpo"))
     assert resumed.metrics["update"].tolist() == [0, 1]
@@ -126,13 +131,12 @@ def test_grpo_killed_after_an_update_goes_on_to_the_same_end(verl_python, under_
 def test_a_killed_worker_stops_the_run_with_the_cause(verl_python, own_cache, tmp_path):
     """Environments step in this worker: without a watch, verl would wait for its episodes for ever."""
     folder = tmp_path / "run"
-    slow = ("env.max_steps=400", "rollout.max_prompt_tokens=900", "stage2.group_size=8", "evaluation.panels=[]", "initial=base", "method=grpo")
-    process = start(verl_python, own_cache, tmp_path / "log", "train", "micro", *SETTINGS, *slow, *TWO_RANKS, "--out", folder)
+    process = start(verl_python, own_cache, tmp_path / "log", "train", "micro", *SETTINGS, "initial=base", "method=grpo", *TWO_RANKS, "--out", folder)
     try:
-        worker = wait_for(lambda: descendant(process.pid, "AgentLoopWorker"), process, tmp_path / "log", 300)
-        wait_for(lambda: "rollout" in json.loads((folder / "status.json").read_text()).get("phase", "") or in_rollout(folder), process, tmp_path / "log", 300)
+        wait_for(lambda: phase(folder) == "stage 2: rollout", process, tmp_path / "log")
+        worker = wait_for(lambda: descendant(process.pid, "AgentLoopWorker"), process, tmp_path / "log")
         os.kill(worker, signal.SIGKILL)
-        assert process.wait(120) != 0
+        assert process.wait(LIMIT_S) != 0
     finally:
         process.kill()
         process.wait()
@@ -147,8 +151,8 @@ def start(python, own_cache, log, *argv):
         return subprocess.Popen([python, "-m", "seedlab", *map(str, argv)], stdout=out, stderr=out, env=env)
 
 
-def wait_for(found, process, log, limit):
-    deadline = time.monotonic() + limit
+def wait_for(found, process, log):
+    deadline = time.monotonic() + LIMIT_S
     while not (value := found()):
         assert process.poll() is None, log.read_text(errors="replace")[-4000:]
         assert time.monotonic() < deadline, log.read_text(errors="replace")[-4000:]
@@ -156,8 +160,9 @@ def wait_for(found, process, log, limit):
     return value
 
 
-def in_rollout(folder):
-    return json.loads((folder / "status.json").read_text()).get("phase") == "stage 2: rollout"
+def phase(folder):
+    status = folder / "status.json"
+    return json.loads(status.read_text()).get("phase") if status.exists() else None
 
 
 def descendant(pid, name):
