@@ -17,10 +17,11 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def micro():
-    """micro(*overrides): the configuration of preset micro with dotted overrides."""
-    from seedlab.config.presets import load_config
+    """micro(*overrides): the configuration of preset micro with dotted overrides, of which later ones win."""
+    from seedlab.config.preset_values import merge
+    from seedlab.config.presets import load_config, parse_overrides
 
-    return lambda *overrides: load_config("micro", list(overrides))
+    return lambda *overrides: load_config("micro", merge(*(parse_overrides([text]) for text in overrides)))
 
 
 @pytest.fixture(scope="session")

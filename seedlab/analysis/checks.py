@@ -15,6 +15,8 @@ from seedlab.analysis.check_records import (
     ADVANTAGE_TOLERANCE, GATE_TOLERANCE, GRADIENT_JUMP, REPLAY_TOLERANCE, expected_advantages, expected_gate, leaked_skills, mask_mismatch, panel_hash,
     token_mismatch,
 )  # fmt: skip
+from seedlab.analysis.check_metrics import summary_mismatch
+from seedlab.analysis.check_recorded import metrics_from_tables, recorded_settings
 from seedlab.analysis.check_results import FAILED, NOT_CHECKED, PASSED, Broken, CheckResult, Skipped
 from seedlab.analysis.frames import token_updates
 from seedlab.store.errors import RunError
@@ -256,7 +258,7 @@ def _evaluated_once(run: Run) -> str:
     done = []
     for update in sorted(set(evaluations["update"])):
         episodes = run.episodes(update)
-        summaries = evaluations[evaluations["update"] == update].set_index("panel")
+        summaries = run.summary(update)
         for name in run.config.evaluation.panels:
             counts = episodes.loc[episodes["panel"] == name, "task"].value_counts()
             missing, foreign = set(panels[name]) - set(counts.index), set(counts.index) - set(panels[name])
@@ -265,17 +267,19 @@ def _evaluated_once(run: Run) -> str:
                 if tasks:
                     raise Broken(f"update {update}, panel {name}: {min(tasks)} {problem} ({len(tasks)} such tasks)")
             stored = run.manifest.get("panels", {}).get(name, {}).get("hash")
-            if name not in summaries.index or (stored and summaries.loc[name, "panel_hash"] != stored):
+            if name not in summaries or (stored and summaries[name]["panel_hash"] != stored):
                 raise Broken(f"update {update}: the summary of panel {name} is missing or has another panel hash than the manifest")
-            won = episodes[(episodes["panel"] == name) & (episodes["infra_failure"] == "")]["success"].mean()
-            if len(counts) and abs(won - summaries.loc[name, "success_micro"]) > 1e-9:
-                raise Broken(f"update {update}, panel {name}: the episodes give micro success {won:.4f}, the summary says {summaries.loc[name, 'success_micro']:.4f}")
+            problem = summary_mismatch(summaries[name], episodes[episodes["panel"] == name])
+            if problem:
+                raise Broken(f"update {update}, panel {name}: {problem}")
             done.append(f"{name} {len(counts)}")
     return ", ".join(done) + f" tasks, each {samples} time(s)"
 
 
 CHECKS: dict[str, Callable[[Run], str]] = {
     "every file can be read": _readable,
+    "settings as recorded": recorded_settings,
+    "metrics = tables": metrics_from_tables,
     "no metric is infinite": _finite,
     "OPD gradient": _opd_gradient,
     "gate = sigmoid(beta Δ)": _gate,

@@ -215,6 +215,15 @@ def _mean(by_seed: dict[int, float]) -> float:
     return mean_interval(by_seed.values()).estimate if by_seed else math.nan
 
 
+def _named_scores(evaluations: pd.DataFrame, arm: str, panel: str) -> list[tuple[str, dict[int, float]]]:
+    """(macro or micro, score by seed), once where the task types are equally frequent, so that both means are the same."""
+    found = [(MEASURE_NAMES[measure], scores(evaluations, arm, panel, measure)) for measure in MEASURES]
+    part = evaluations[(evaluations["arm"] == arm) & (evaluations["panel"] == panel)]
+    if all(len({kind["episodes"] for kind in types.values()}) == 1 for types in part["by_type"]):
+        found = [("macro = micro", found[0][1])]
+    return [(name, by_seed) for name, by_seed in found if by_seed]
+
+
 def comparison_text(arms: Sequence[Arm]) -> str:
     """Verdict, scores and differing settings for a terminal."""
     lines = verdict(arms)
@@ -223,11 +232,10 @@ def comparison_text(arms: Sequence[Arm]) -> str:
     for panel in dict.fromkeys(evaluations["panel"]):
         lines.append(f"\n{panel}")
         for arm in arms:
-            for measure in MEASURES:
-                by_seed = scores(evaluations, arm.name, panel, measure)
-                if by_seed:
-                    singles = ", ".join(f"seed {s} {v:.3f}" for s, v in by_seed.items())
-                    lines.append(f"  {arm.name:28s} {MEASURE_NAMES[measure]}  {show_interval(mean_interval(by_seed.values())):24s} ({singles})")
+            lines += [
+                f"  {arm.name:28s} {name}  {show_interval(mean_interval(by_seed.values())):24s} ({', '.join(f'seed {s} {v:.3f}' for s, v in by_seed.items())})"
+                for name, by_seed in _named_scores(evaluations, arm.name, panel)
+            ]
     differing = differing_settings(arms)
     lines.append("\nsettings that differ" if len(differing) else "\nno setting differs but the seed")
     for key, row in differing.iterrows():

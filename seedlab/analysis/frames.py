@@ -11,9 +11,7 @@ import pandas as pd
 from seedlab.config.presets import config_hash
 from seedlab.config.schema import Config
 from seedlab.store.errors import RunError
-from seedlab.store.files import read_versioned
 from seedlab.store.reader import Run, open_run
-from seedlab.store.writer import DONE
 
 PHASES = ("rollout", "analyzer", "teacher", "reference", "student", "diagnostics", "store")
 MEASURES = ("success_macro", "success_micro")
@@ -105,7 +103,7 @@ def load_arms(arms: Mapping[str, Sequence[Path | str]]) -> list[Arm]:
                 if seed in arm.runs:
                     raise RunError(f"{folder} has seed {seed}, as {arm.runs[seed].path} has; give one run per seed")
                 arm._metrics[seed] = run.metrics.set_index("update")
-                run.evaluations
+                run.evaluations, run.updates, run.stage1
                 arm.runs[seed] = run
             except RunError as error:
                 arm.problems.append(str(error))
@@ -181,4 +179,4 @@ def scores(evaluations: pd.DataFrame, arm: str, panel: str, measure: str) -> dic
 
 def token_updates(run: Run) -> list[int]:
     """Updates whose tokens are stored."""
-    return [u for u in run.updates if "tokens" in read_versioned(run.path / "updates" / f"{u:06d}" / DONE)["rows"]]
+    return [u for u in run.updates if "tokens" in run.tables("updates", u)]

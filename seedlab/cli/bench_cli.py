@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+from seedlab.cli.files import output_file
 from seedlab.cli.parsing import add_command, positive
 
 
@@ -33,6 +34,7 @@ def run_envs(args: argparse.Namespace) -> int:
     from seedlab.conformance.sources import folder_sources, generated_sources
     from seedlab.store.files import append_line
 
+    results = output_file(args.results, "--results", "results.jsonl")
     if args.games:
         sources = folder_sources(Path(os.path.expandvars(args.games)).expanduser())[: args.count]
     else:
@@ -40,6 +42,6 @@ def run_envs(args: argparse.Namespace) -> int:
     row = measure(sources, length=args.length, environments=args.environments, official=not args.no_official)
     row["games"] = Path(args.games).name if args.games else "generated rooms"
     print(json.dumps(row, indent=1) if args.json else bench_text(row))
-    if args.results:
-        append_line(Path(args.results), row)
+    if results:
+        append_line(results, row)
     return 0

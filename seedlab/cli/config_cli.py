@@ -8,6 +8,7 @@ import textwrap
 from dataclasses import asdict
 from pathlib import Path
 
+from seedlab.cli.files import write_output
 from seedlab.config import diff as differences
 from seedlab.config.explain import explain, with_current_table
 from seedlab.config.presets import PRESETS, load_config, own_assembly, to_json
@@ -48,7 +49,9 @@ def run_config(args: argparse.Namespace) -> int:
         raise ConfigError("--write goes with --explain")
     if args.explain and args.write:
         page = Path(args.write)
-        page.write_text(with_current_table(page.read_text(encoding="utf-8"), args.write), encoding="utf-8")
+        if not page.is_file():
+            raise ConfigError(f"--write {page}: there is no such file; it must be a page with the markers of the tables, such as docs/configuration.md")
+        write_output(page, with_current_table(page.read_text(encoding="utf-8"), args.write))
     elif args.explain:
         print(explain(), end="")
     elif args.list:

@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from seedlab.cli.parsing import positive
+
 
 def add_commands(subparsers) -> None:
     parser = subparsers.add_parser(
@@ -17,7 +19,7 @@ def add_commands(subparsers) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="one seed, six updates, no claim on learning")
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="default: runs/demo")
-    parser.add_argument("--processes", type=int, metavar="N", help="runs at once; default: one per core, at most 8")
+    parser.add_argument("--processes", type=positive, metavar="N", help="runs at once; default: one per core, at most 8")
     parser.set_defaults(run=run_demo)
 
     example = subparsers.add_parser(
@@ -32,9 +34,13 @@ def add_commands(subparsers) -> None:
 
 
 def run_demo(args: argparse.Namespace) -> int:
+    from seedlab.store.cache import cache_folder, usable_folder
+
+    out = usable_folder(Path(args.out), "--out", setting="")
+    usable_folder(cache_folder(), "the cache of base policies and Stage 1")
     from seedlab.train.demo import Demo, processes_for_machine
 
-    demo = Demo(Path(args.out), args.quick, processes=args.processes or processes_for_machine())
+    demo = Demo(out, args.quick, processes=args.processes or processes_for_machine())
     if sys.stderr.isatty():
         demo.live = _live
         demo.say = _say

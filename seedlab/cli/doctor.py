@@ -187,6 +187,14 @@ def run_checks() -> list[Check]:
     ]  # fmt: skip
 
 
+def summary(checks: list[Check]) -> str:
+    """One line: whether something has to be mended, and what is absent without harm."""
+    named = {status: [check.name for check in checks if check.status == status] for status in ("ok", "wrong", "absent")}
+    verdict = f"{len(named['wrong'])} to mend ({', '.join(named['wrong'])})" if named["wrong"] else "nothing to mend"
+    absent = f"; {len(named['absent'])} optional parts absent ({', '.join(named['absent'])})" if named["absent"] else ""
+    return f"{verdict}: {len(named['ok'])} of {len(checks)} ok{absent}"
+
+
 def add_commands(subparsers) -> None:
     doctor = subparsers.add_parser(
         "doctor",
@@ -208,4 +216,5 @@ def run(args: argparse.Namespace) -> int:
             print(f"{check.status:<7} {check.name:<16} {check.detail}")
             if check.mend:
                 print(f"{'':<7} {'':<16} mend: {check.mend}")
+        print(summary(checks))
     return 1 if any(check.status == "wrong" for check in checks) else 0

@@ -6,8 +6,10 @@ import argparse
 import os
 from pathlib import Path
 
+from seedlab.cli.files import output_file
 from seedlab.cli.parsing import add_command, positive
 from seedlab.cli.progress import ProgressLine
+from seedlab.config.names import suggestion
 from seedlab.config.presets import load_config
 from seedlab.errors import UserError
 
@@ -27,6 +29,7 @@ def add_commands(subparsers) -> None:
     listing = add_command(commands, "list", "list environments and the panels of a preset", "seedlab envs list tiny", run_list)
     listing.add_argument("preset", metavar="PRESET", nargs="?", default="tiny")
     listing.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    listing.add_argument("--tasks", metavar="PANEL", help="print the ids of all tasks of a panel instead, one a line: what `seedlab rollout` takes")
 
     verify = add_command(
         commands, "verify",
@@ -86,11 +89,18 @@ def run_list(args: argparse.Namespace) -> int:
     cfg = load_config(args.preset, args.overrides)
     from seedlab.envs import FAMILIES, make_family
 
-    print(f"environments: {', '.join(FAMILIES)}")
     family = make_family(cfg.env)
+    if args.tasks is not None:
+        panels = family.panels()
+        if args.tasks not in panels:
+            raise UserError(f"--tasks {args.tasks}: there is no such panel{suggestion(args.tasks, panels)} (panels: {', '.join(panels)})")
+        print("\n".join(panels[args.tasks].task_ids))
+        return 0
+    print(f"environments: {', '.join(FAMILIES)}")
     print(f"{family.name} ({'official games of ' + cfg.env.data if cfg.env.data else 'generated rooms'}), task types: {', '.join(family.task_types)}")
     for name, panel in family.panels().items():
         print(f"  {name:8s} {len(panel.task_ids):5d} tasks  hash {panel.hash}  first: {panel.task_ids[0] if panel.task_ids else '-'}")
+    print(f"all ids of a panel: seedlab envs list {args.preset} --tasks dev   play one: seedlab rollout TASK --preset {args.preset}")
     return 0
 
 
@@ -102,6 +112,8 @@ def run_verify(args: argparse.Namespace) -> int:
     from seedlab.conformance.walks import check_walks
     from seedlab.store.files import append_line
 
+    results = output_file(args.results, "--results", "results.jsonl")
+    output_file(args.reference, "--reference", "reference.jsonl")
     walks = check_walks([w.strip() for w in args.walks.split(",") if w.strip()])
     if args.games is not None:
         folder = Path(os.path.expandvars(args.games)).expanduser()
@@ -119,15 +131,15 @@ def run_verify(args: argparse.Namespace) -> int:
         keep_going=args.keep_going, progress=ProgressLine(),
     )
     print(summary_text(outcome))
-    if args.results:
+    if results:
         what = Path(args.games).name if args.games else f"{args.generated} generated rooms"
         settings = {"games": what, "walks": walks, "episodes": args.episodes, "length": args.length, "seed": args.seed, "stock": args.stock}
-        append_line(Path(args.results), summary_row(outcome, reference, settings))
+        append_line(results, summary_row(outcome, reference, settings))
     return 0 if outcome.identical else 1
 
 
 def run_manifest(args: argparse.Namespace) -> int:
-    cfg = load_config(args.preset, args.overrides)
+    cfg, out = load_config(args.preset, args.overrides), output_file(args.out, "--out", "manifest.json")
     from seedlab.envs import make_family
     from seedlab.store.files import write_json
     from seedlab.train.data_manifest import data_manifest, manifest_text
@@ -135,9 +147,9 @@ def run_manifest(args: argparse.Namespace) -> int:
     family = make_family(cfg.env)
     manifest = data_manifest(cfg, family)
     print(manifest_text(manifest))
-    if args.out:
+    if out:
         ids = {name: list(panel.task_ids) for name, panel in family.panels().items()}
-        write_json(Path(args.out), manifest | {"task_ids": ids})
+        write_json(out, manifest | {"task_ids": ids})
     return 0 if manifest["agrees"] else 1
 
 
@@ -145,7 +157,9 @@ def run_export(args: argparse.Namespace) -> int:
     cfg = load_config(args.preset, args.overrides)
     from seedlab.conformance.rooms import export_rooms, installed_rules
     from seedlab.envs.household.export import Rules
+    from seedlab.store.cache import usable_folder
 
+    usable_folder(Path(args.out), "--out", setting="")
     rules = Rules.of_game(Path(args.rules)) if args.rules else installed_rules(cfg.env.official_timeout_s)
     written = export_rooms(cfg.env, Path(args.out), tuple(args.panel or ["dev"]), args.limit, rules, ProgressLine())
     print(f"{len(written)} games below {args.out}, each solved by our search and read back")

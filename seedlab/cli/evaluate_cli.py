@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from seedlab.cli.files import output_file
+from seedlab.cli.files import output_file, write_output
 from seedlab.cli.progress import ProgressLine
 from seedlab.config.presets import load_config
 from seedlab.config.schema import Config
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.model.strip():
         raise UserError("--model is empty; give a run folder, a checkpoint or Hugging Face folder, or a hub id")
     request = resolve(args.words, args.panel, args.overrides)
-    cfg, target = request.cfg, output_file(args.out)
+    cfg, target = request.cfg, output_file(args.out, "--out", "summary.json")
     from seedlab.train.evaluate import evaluate
     from seedlab.train.open_session import open_session
 
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         for kind, part in row["by_type"].items():
             print(f"  {kind:34s} {part['successes']}/{part['episodes']}")
     if target is not None:
-        target.write_text(json.dumps({"model": path, **_identity(session), "panels": summary}, indent=1), encoding="utf-8")
+        write_output(target, json.dumps({"model": path, **_identity(session), "panels": summary}, indent=1))
     return 0
 
 

@@ -8,9 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+from seedlab.cli.files import output_file
 from seedlab.cli.parsing import count, positive
 from seedlab.config.presets import load_config
 from seedlab.jobs import Job, attach, find_run, jobs, submit_resume, submit_train
+from seedlab.jobs.listing import known_runs
 from seedlab.jobs.record import JobError
 from seedlab.jobs.schedulers import BACKENDS
 from seedlab.store.layout import UNTIL, default_out
@@ -47,7 +49,7 @@ def add_commands(subparsers) -> None:
         description="Print the log of a background job as a terminal would show it. With --follow the exit code is the job's.",
         epilog="example: seedlab logs runs/seed-1 --follow",
     )  # fmt: skip
-    logs.add_argument("folder", metavar="RUN", help="a run folder, or its name below runs/")
+    logs.add_argument("folder", metavar="RUN", nargs="?", help="a run folder, or its name below runs/")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends; Ctrl-C stops following, not the job")
     logs.add_argument("--tail", metavar="N", type=count, help="only the last N lines")
     logs.set_defaults(run=run_logs)
@@ -80,7 +82,8 @@ def submission_options(args: argparse.Namespace) -> dict:
         if pairs and name != args.backend:
             raise JobError(f"--{name} {pairs[0]} is for --backend {name}")
     pairs = [pair.partition("=") for pair in given.get(args.backend, [])]
-    options = {"slots": args.at_most, "until": args.until, "results": args.results, "backend": args.backend}
+    results = output_file(args.results, "--results", "results.jsonl", make_parent=True)
+    options = {"slots": args.at_most, "until": args.until, "results": results, "backend": args.backend}
     return options | {"scheduler_options": {key: value for key, _, value in pairs}}
 
 
@@ -107,16 +110,21 @@ def _shown(path: Path) -> Path:
 
 
 def run_jobs(args: argparse.Namespace) -> int:
-    rows = jobs(args.root) if args.folder is None else jobs(find_run(args.folder, args.root))
+    rows = jobs(args.root) if args.folder is None else jobs(_run_or_folder(args.folder, args.root))
     if args.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     elif not rows:
-        print(f"no runs below {args.root}")
+        print(f"no runs below {args.folder or args.root}")
     else:
         print(table([("RUN", "STATE", "PHASE", "PROGRESS", "AGE", "PID", "NOTE"), *map(_line, rows)]))
         if args.folder is not None and rows[0]["links"]:
             print(table([("LINK", "STATE", "TIME"), *map(_link, rows[0]["links"])]))
     return 0
+
+
+def _run_or_folder(name: str, root: str) -> Path:
+    """A run, or any folder of runs."""
+    return Path(name) if Path(name).is_dir() else find_run(name, root)
 
 
 def _line(row: dict) -> tuple[str, ...]:
@@ -148,6 +156,8 @@ def table(rows: list[tuple[str, ...]]) -> str:
 
 
 def run_logs(args: argparse.Namespace) -> int:
+    if args.folder is None:
+        raise JobError(f"name a RUN; {known_runs('runs')}")
     job = attach(find_run(args.folder))
     if not args.follow:
         text = job.logs(tail=args.tail)

@@ -1,7 +1,8 @@
 """The ``seedlab`` command: finds the subcommand, runs it, and turns a user's error into one line and an exit code.
 
-Exit codes: 0 done, 1 a check or run failed, 2 bad input, 130 interrupted.  Nothing here imports torch: a command
-module imports what it needs inside the function that runs it.
+Exit codes: 0 done, 1 a check or run failed, 2 bad input, 130 interrupted, 141 the reader of the output has gone, as
+any command ends before `head`.  Nothing here imports torch: a command module imports what it needs inside the function
+that runs it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from seedlab import __version__
 from seedlab.errors import UserError
 
 # Each module offers add_commands(subparsers), and sets `run`, a function from the parsed arguments to an exit code.
+READER_GONE = 141  # 128 + SIGPIPE, as a shell reports it: no verdict, unlike 1
+
 COMMAND_MODULES: list[str] = [
     "seedlab.cli.config_cli",
     "seedlab.cli.plan_cli",
@@ -64,23 +67,30 @@ def build_parser(modules: Sequence[str] | None = None) -> argparse.ArgumentParse
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code and never raises for a user's mistake."""
     try:
+        code = _run(argv)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return code
+    except BrokenPipeError:
+        # The reader (head, less) has gone; without this the interpreter complains again while it shuts down.
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return READER_GONE
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
         args = build_parser().parse_args(argv)
     except SystemExit as stop:  # argparse has already printed its message, or the help
         return stop.code if isinstance(stop.code, int) else 2
     try:
-        code = args.run(args)
-        sys.stdout.flush()
-        return code
+        return args.run(args)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader (head, less) has gone; without this the interpreter complains again while it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 
 from seedlab.config.presets import load_config
 from seedlab.errors import UserError
@@ -14,6 +15,9 @@ _MEANS = {
     "observation": "tokens of an observation", "skill": "tokens of a skill",
     "flops-efficiency": "share of the peak FLOP/s that reading and training reach", "bandwidth-efficiency": "share of the peak bandwidth that sampling reaches",
 }  # fmt: skip
+
+
+_BOUNDS = {"flops-efficiency": (1e-3, 1.0), "bandwidth-efficiency": (1e-3, 1.0)}  # shares of the peak
 
 
 def add_commands(subparsers) -> None:
@@ -29,16 +33,24 @@ def add_commands(subparsers) -> None:
     plan.add_argument("--device", metavar="GPU", help="a100, a800, h100 or h200: also estimate times; default for GPU presets: a800")
     plan.add_argument("--limits", action="store_true", help="assume that everything is as long as the configuration allows")
     for name, text in _MEANS.items():
-        plan.add_argument(f"--{name}", type=_positive, metavar="X", help=f"assumed {text}")
+        plan.add_argument(f"--{name}", type=_between(*_BOUNDS.get(name, (1e-3, 1e9))), metavar="X", help=f"assumed {text}")
     plan.add_argument("--json", action="store_true", help="print numbers as JSON")
     plan.set_defaults(run=run_plan)
 
 
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a positive number, not {text}")
-    return value
+def _between(least: float, most: float) -> Callable[[str], float]:
+    """A number in these bounds, for `type=` of an argument."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from error
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be a number from {least:g} to {most:g}, not {text}")
+        return value
+
+    return read
 
 
 def run_plan(args: argparse.Namespace) -> int:

@@ -16,8 +16,11 @@ class ProgressLine:
         self.stream, self.prefix = stream or sys.stderr, prefix
         self.live = self.stream.isatty()
         self._last, self._phase, self._started = 0.0, "", time.monotonic()
+        self._gone = False
 
     def __call__(self, phase: str, done: int, total: int, note: str = "") -> None:
+        if self._gone:
+            return
         now = time.monotonic()
         new_phase = phase != self._phase
         if new_phase:
@@ -27,6 +30,12 @@ class ProgressLine:
         if not (due or (self.live and (new_phase or finished))):
             return
         self._last = now
+        try:
+            self._show(phase, done, total, note, now, finished)
+        except BrokenPipeError:
+            self._gone = True  # nobody reads any more (`2>&1 | head`): that must not end the work
+
+    def _show(self, phase: str, done: int, total: int, note: str, now: float, finished: bool) -> None:
         text = f"{self.prefix}{phase}: {done}/{total}"
         if 0 < done < total and now > self._started:
             text += f", {(now - self._started) * (total - done) / done:.0f} s left"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+
+from seedlab.cli.files import output_file
 
 
 def add_commands(subparsers) -> None:
@@ -44,21 +47,32 @@ def add_commands(subparsers) -> None:
 
 
 def run_report(args: argparse.Namespace) -> int:
-    from seedlab.analysis.frames import group_runs
+    from seedlab.analysis.frames import group_runs, load_arms
     from seedlab.views.report import write_report
 
+    target = output_file(args.out, "--out", "report.html", make_parent=True)
     arms = group_runs(args.runs)
-    out = write_report(arms, Path(args.out or Path(args.runs[0]) / "report.html"), title=args.title, quick=args.quick)
+    target = target or output_file(Path(args.runs[0]) / "report.html")
+    out = write_report(arms, target, title=args.title, quick=args.quick)
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB): {', '.join(f'{name} ({len(paths)})' for name, paths in arms.items())}")
-    return 0
+    return _left_out(load_arms(arms))
+
+
+def _left_out(arms) -> int:
+    """Name each run that could not be read and was left out; 1 where there is one."""
+    problems = [f"{arm.name}: {problem}" for arm in arms for problem in arm.problems]
+    for problem in problems:
+        print(f"error: left out: {problem}", file=sys.stderr)
+    return 1 if problems else 0
 
 
 def run_compare(args: argparse.Namespace) -> int:
     from seedlab.analysis.compare import comparison_text
     from seedlab.analysis.frames import group_runs, load_arms
 
-    print(comparison_text(load_arms(group_runs(args.runs))))
-    return 0
+    arms = load_arms(group_runs(args.runs))
+    print(comparison_text(arms))  # names what could not be read
+    return 1 if any(arm.problems for arm in arms) else 0
 
 
 def run_check(args: argparse.Namespace) -> int:

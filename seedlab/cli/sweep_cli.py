@@ -6,6 +6,7 @@ import argparse
 import signal
 from dataclasses import replace
 
+from seedlab.cli.files import output_file
 from seedlab.cli.jobs_cli import table
 from seedlab.cli.parsing import positive
 
@@ -93,6 +94,7 @@ def run_notebook_command(args: argparse.Namespace) -> int:
 
     parameters = parse_overrides(args.parameters)
     check_parameters(args.notebook, parameters)
+    output_file(args.out, "OUT", "executed.ipynb", make_parent=True)
     before = signal.signal(signal.SIGTERM, stop)
     try:
         out = run_notebook(args.notebook, args.out, parameters, timeout_s=args.timeout)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from pathlib import Path
 
-from seedlab.cli.files import output_file
+from seedlab.cli.files import output_file, write_output
 from seedlab.cli.jobs_cli import add_submission, announce, submission_options
 from seedlab.cli.parsing import add_command as _add
 from seedlab.cli.progress import ProgressLine
@@ -38,7 +37,7 @@ def add_commands(subparsers) -> None:
         subparsers, "rollout", "play one task, show it, save it or replay it",
         "seedlab rollout household/pick_heat_then_place_in_recep-Mug-Shelf-0123 --save mug.json", run_rollout,
     )
-    rollout.add_argument("task", metavar="TASK", nargs="?", help="a task id; `seedlab envs tiny` lists some")
+    rollout.add_argument("task", metavar="TASK", nargs="?", help="a task id; `seedlab envs list tiny --tasks dev` prints those of a panel")
     rollout.add_argument("--preset", default="tiny", help="default: tiny")
     rollout.add_argument("--set", dest="overrides", metavar="KEY=VALUE", action="append", default=[], help="dotted override")
     rollout.add_argument("--model", metavar="FOLDER", help="a checkpoint or hub id; default: the preset's base policy")
@@ -68,6 +67,7 @@ def _preset(parser) -> None:
 
 def run_train(args: argparse.Namespace) -> int:
     cfg = load_config(args.preset, args.overrides)
+    results = output_file(args.results, "--results", "results.jsonl", make_parent=True)
     if args.dry_run:
         return dry_run(cfg, args.out)
     from seedlab.train.run import train
@@ -75,7 +75,7 @@ def run_train(args: argparse.Namespace) -> int:
 
     out = Path(args.out) if args.out else default_out(cfg)
     try:
-        run = train(cfg, out, resume=args.resume, progress=ProgressLine(), results=args.results and Path(args.results), until=args.until)
+        run = train(cfg, out, resume=args.resume, progress=ProgressLine(), results=results, until=args.until)
     except Interrupted as error:
         print(f"{error}; go on with: seedlab resume {out}")
         return 130
@@ -85,7 +85,12 @@ def run_train(args: argparse.Namespace) -> int:
 def dry_run(cfg, out: str | None) -> int:
     """Print what would run; raises UserError where it could not be configured."""
     from seedlab.config.presets import config_hash
+    from seedlab.config.starting import refuse_to_start
+    from seedlab.envs import PLANNED, check_settings
 
+    refuse_to_start(cfg)
+    if cfg.env.name not in PLANNED:
+        check_settings(cfg.env)
     print(f"{cfg.preset}, method {cfg.method}, seed {cfg.seed}, engine {cfg.engine}: configuration {config_hash(cfg)} is complete")
     if cfg.engine == "verl":
         from omegaconf import OmegaConf
@@ -106,8 +111,9 @@ def run_resume(args: argparse.Namespace) -> int:
     from seedlab.train.run import resume
     from seedlab.train.stage2 import Interrupted
 
+    results = output_file(args.results, "--results", "results.jsonl", make_parent=True)
     try:
-        run = resume(args.folder, progress=ProgressLine(), results=args.results and Path(args.results), until=args.until)
+        run = resume(find_run(args.folder), progress=ProgressLine(), results=results, until=args.until)
     except Interrupted as error:
         print(f"{error}; go on with: seedlab resume {args.folder}")
         return 130
@@ -124,41 +130,37 @@ def _show(run) -> int:
 
 
 def run_rollout(args: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
+    from seedlab.cli.replay import first_difference, read_rollout, record_of
+    from seedlab.config.presets import config_hash
     from seedlab.episodes.play import Episode
+    from seedlab.policy.load import model_hash
     from seedlab.train.open_session import open_session
 
-    saved, target = None, output_file(args.save)
+    saved, target = None, output_file(args.save, "--save", "rollout.json")
     if args.replay:
-        preset, overrides, model, temperature, saved = _saved_rollout(args.replay)
-        task = saved.task_id
+        saved = read_rollout(args.replay)
+        preset, overrides, model, temperature, task = saved.preset, saved.overrides, saved.model, saved.temperature, saved.trajectory["task_id"]
     elif args.task:
         preset, overrides, model, task, temperature = args.preset, args.overrides, args.model, args.task, args.temperature
     else:
-        raise UserError("give a TASK, or --replay FILE")
+        raise UserError(f"give a TASK, or --replay FILE; `seedlab envs list {args.preset} --tasks dev` prints task ids")
     cfg = load_config(preset, overrides)
     temperature = cfg.rollout.temperature if temperature is None else temperature
     _check_task(cfg, task)
     session, path = open_session(cfg, model, ProgressLine())
     trajectory = session.play([Episode(task, 0)], phase="rollout", update=0, seed=cfg.seed, temperature=temperature)[0]
     _show_trajectory(trajectory)
+    if target is None and saved is None:
+        return 0
+    hashes = config_hash(cfg), model_hash(session.policy.model)
     if target is not None:
-        record = {"preset": preset, "overrides": overrides, "model": str(path), "temperature": temperature, "trajectory": asdict(trajectory)}
-        target.write_text(json.dumps(record), encoding="utf-8")
+        write_output(target, record_of(preset, overrides, str(path), temperature, trajectory, *hashes))
         print(f"saved to {target}")
-    return 0 if saved is None else _compare(saved, trajectory)
-
-
-def _saved_rollout(file: str):
-    """(preset, overrides, model, temperature, trajectory) of a saved rollout; raises UserError naming the file."""
-    from seedlab.train.stage1 import trajectory_of
-
-    try:
-        saved = json.loads(Path(file).read_text(encoding="utf-8"))
-        return saved["preset"], saved["overrides"], saved["model"], saved["temperature"], trajectory_of(saved["trajectory"])
-    except (OSError, ValueError, KeyError, TypeError, UserError) as error:
-        raise UserError(f"{file} is not a saved rollout: {error!r}") from error
+    if saved is None:
+        return 0
+    difference = first_difference(saved, trajectory, *hashes)
+    print("replay is identical: every field of every step and of the trajectory" if difference is None else f"replay differs in {difference}")
+    return 0 if difference is None else 1
 
 
 def _check_task(cfg, task: str) -> None:
@@ -168,7 +170,7 @@ def _check_task(cfg, task: str) -> None:
     try:
         family.make(task).close()
     except ValueError as error:
-        raise UserError(f"{error}; `seedlab envs {cfg.preset}` shows what tasks are called") from error
+        raise UserError(f"{error}; `seedlab envs list {cfg.preset} --tasks dev` prints task ids") from error
 
 
 def _show_trajectory(trajectory) -> None:
@@ -176,26 +178,6 @@ def _show_trajectory(trajectory) -> None:
     for step in trajectory.steps:
         print(f"\n{step.observation}\n> {step.action}{'' if step.admissible else '   (not admissible)'}")
     print(f"\n{trajectory.final_observation}\n{'success' if trajectory.success else 'failure'}, return {trajectory.returned:g}, {len(trajectory.steps)} steps")
-
-
-def _compare(before, now) -> int:
-    """0 where a replay repeats the whole record exactly, else 1 with the first difference."""
-    from dataclasses import asdict
-
-    if len(before.steps) != len(now.steps):
-        print(f"replay differs in its end: {len(before.steps)} steps before, {len(now.steps)} now")
-        return 1
-    old, new = asdict(before), asdict(now)
-    for number, (a, b) in enumerate(zip(old.pop("steps"), new.pop("steps"))):
-        if a != b:
-            fields = ", ".join(key for key in b if a.get(key) != b[key])
-            print(f"replay differs at step {number} in {fields}: {before.steps[number].action!r} before, {now.steps[number].action!r} now")
-            return 1
-    if old != new:
-        print(f"replay differs in its end: {', '.join(key for key in new if old.get(key) != new[key])}")
-        return 1
-    print("replay is identical: every field of every step and of the trajectory")
-    return 0
 
 
 def run_trace(args: argparse.Namespace) -> int:

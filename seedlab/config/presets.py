@@ -19,11 +19,13 @@ from seedlab.errors import ConfigError
 from seedlab.methods import get_method
 
 __all__ = [
-    "PRESETS", "QUICK_OVERRIDES", "config_hash", "from_json", "load_config", "own_assembly", "parse_overrides", "to_json",
+    "PRESETS", "QUICK_OVERRIDES", "config_hash", "from_json", "hash_of_values", "load_config", "own_assembly", "parse_overrides", "to_json",
 ]  # fmt: skip
 
 # What a method's bundle decides about; a change here on top of a bundle makes it the user's own assembly.
 _METHOD_KEYS = ("objective.", "initial", "stage1.enabled")
+# Complaints of pydantic that a key's meaning makes clear.
+_OUT_OF_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "string_pattern_mismatch")
 
 
 def load_config(preset: str, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Config:
@@ -57,6 +59,7 @@ def parse_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> dict[str, A
     from yaml import YAMLError
 
     out: dict[str, Any] = {}
+    given: dict[str, tuple[Any, str]] = {}
     for item in overrides:
         key, equals, _ = item.partition("=")
         if not equals or not key.strip():
@@ -65,6 +68,10 @@ def parse_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> dict[str, A
             parsed = OmegaConf.to_container(OmegaConf.from_dotlist([item]), resolve=False)
         except (OmegaConfBaseException, YAMLError, ValueError) as error:
             raise ConfigError(f"{item!r} cannot be read: {str(error).splitlines()[0]}") from error
+        for name, value in flatten(parsed).items():
+            before, text = given.setdefault(name, (value, item))
+            if before != value or type(before) is not type(value):
+                raise ConfigError(f"{name} is given twice with different values: {text} and {item}; leave one of them out")
         out = merge(out, parsed)
     return out
 
@@ -124,6 +131,7 @@ def _refuse_unknown(model, values: dict[str, Any], prefix: str, known: set[str])
 def _explanations(problems: list[Any], known: set[str]) -> list[str]:
     """One sentence per key at fault: a union reports each of its types, and a list each of its places."""
     texts: dict[str, str] = {}
+    meanings = {key: field.description for key, field in schema_fields(Config)}
     for problem in problems:
         key = _key_of(problem["loc"], known)
         message = problem["msg"].removeprefix("Value error, ")
@@ -132,6 +140,8 @@ def _explanations(problems: list[Any], known: set[str]) -> list[str]:
             continue
         message = message[0].lower() + message[1:]
         texts[key] = f"{texts[key]}, or {message}" if key in texts else f"{key}={problem['input']!r}: {message}"
+        if problem["type"] in _OUT_OF_BOUNDS and key in meanings:
+            texts[key] += f" ({meanings[key]})"
     return list(texts.values())
 
 
@@ -189,8 +199,14 @@ def config_hash(config: Config, exclude_seed: bool = False) -> str:
 
     `cluster` says where a run computes, not what: it is left out, but for vLLM as the sampler, whose draws are others.
     """
-    values = config.model_dump(mode="json", exclude={"cluster", "seed"} if exclude_seed else {"cluster"})
-    if config.cluster.generator != "local":
-        values["generator"] = config.cluster.generator
+    return hash_of_values(config.model_dump(mode="json"), exclude_seed)
+
+
+def hash_of_values(stored: Mapping[str, Any], exclude_seed: bool = False) -> str:
+    """`config_hash` of the JSON form itself, as it lies in a run folder: a key that a later schema adds is not in it."""
+    values = {key: value for key, value in stored.items() if key != "cluster" and not (exclude_seed and key == "seed")}
+    generator = stored.get("cluster", {}).get("generator", "local")
+    if generator != "local":
+        values["generator"] = generator
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

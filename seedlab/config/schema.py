@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from seedlab.config.bounds import contradictions
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -29,7 +30,7 @@ class ModelConfig(Section):
     revision: str | None = Field(None, description="hub revision; recorded in the manifest")
     gguf_file: str | None = Field(None, description="file name inside `path` when the weights are GGUF")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="number format of the weights in memory")
-    device: str = Field("cpu", description="`cpu` or `cuda`")
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="`cpu`, `cuda`, or one of several GPUs such as `cuda:1`")
     attention: Literal["sdpa", "eager"] = Field("sdpa", description="attention implementation of transformers")
     gradient_checkpointing: bool = Field(False, description="recompute activations in the backward pass: less memory, more time")
     lora_rank: int = Field(0, ge=0, description="0 trains all weights")
@@ -73,7 +74,7 @@ class EnvConfig(Section):
     official_timeout_s: float = Field(120.0, gt=0, description="backend=textworld: seconds that one answer may take before its process counts as hung")
     max_steps: int = Field(15, gt=0, description="environment steps after which an episode is cut")
     layout: Literal["step", "conversation"] = Field("conversation", description="one training row per step with a fresh prompt, or one multi-turn row per trajectory")
-    history_window: int | None = Field(None, description="(observation, action) pairs kept in the prompt; None keeps all that fit")
+    history_window: int | None = Field(None, ge=0, description="(observation, action) pairs kept in the prompt; None keeps all that fit")
     prompt: Literal["compact", "terse", "brief", "instruct"] = Field(
         "compact", description="`terse` is `compact` without articles, commas and `and`; `brief` also without stops, colons and the line of empty hands; `instruct` asks for think and action tags"
     )
@@ -160,11 +161,11 @@ class Stage1Config(Section):
 class ObjectiveConfig(Section):
     """`rl_coef L_rl + opd_coef L_opd + kl_coef KL - entropy_coef H` with its switches."""
 
-    rl_coef: float = Field(1.0, description="weight of the clipped policy loss; 0 is distillation alone")
-    opd_coef: float = Field(0.01, description="lambda_opd")
-    beta: float = Field(5.0, description="beta_opd of the gate sigma(beta * delta)")
+    rl_coef: float = Field(1.0, ge=0, description="weight of the clipped policy loss; 0 is distillation alone")
+    opd_coef: float = Field(0.01, ge=0, description="lambda_opd")
+    beta: float = Field(5.0, ge=0, description="beta_opd of the gate sigma(beta * delta)")
     kl_coef: float = Field(0.01, ge=0, description="beta_KL")
-    entropy_coef: float = Field(0.0, description="weight of the entropy bonus")
+    entropy_coef: float = Field(0.0, ge=0, description="weight of the entropy bonus")
     clip_low: float = Field(0.2, ge=0, le=1, description="the ratio is clipped below at 1 - clip_low")
     clip_high: float = Field(0.2, ge=0, description="the ratio is clipped above at 1 + clip_high")
     dual_clip: float | None = Field(3.0, gt=1, description="lower bound c of the dual clip for negative advantages; None is off")
@@ -201,8 +202,8 @@ class Stage2Config(Section):
     updates: int = Field(24, ge=0, description="rollout batches, each followed by its optimizer steps")
     tasks_per_update: int = Field(8, gt=0, description="tasks of one rollout batch")
     group_size: int = Field(8, gt=0, description="N: trajectories per task")
-    minibatches: int | None = Field(2, description="optimizer steps per update; exactly one of this and minibatch_rows")
-    minibatch_rows: int | None = Field(None, description="rows per minibatch: step samples or trajectories, by layout")
+    minibatches: int | None = Field(2, ge=1, description="optimizer steps per update; exactly one of this and minibatch_rows")
+    minibatch_rows: int | None = Field(None, ge=1, description="rows per minibatch: step samples or trajectories, by layout")
     micro_batch_tokens: int = Field(16384, gt=0, description="padded tokens of one forward pass; changes memory, never the gradient")
     learning_rate: float = Field(3e-4, gt=0, description="AdamW's constant learning rate")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay")
@@ -216,9 +217,6 @@ class Stage2Config(Section):
     def _one_minibatch_rule(self):
         if (self.minibatches is None) == (self.minibatch_rows is None):
             raise ValueError("set exactly one of stage2.minibatches and stage2.minibatch_rows")
-        for name in ("minibatches", "minibatch_rows"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"stage2.{name} must be at least 1; got {getattr(self, name)}")
         return self
 
 
@@ -235,16 +233,16 @@ class EvaluationConfig(Section):
 class StoreConfig(Section):
     """What is kept of a run."""
 
-    tokens: Literal["all", "none"] | int = Field("all", description="`all`, `none`, or k: every k updates")
+    tokens: Literal["all", "none"] | Annotated[int, Field(ge=1)] = Field("all", description="`all`, `none`, or k: every k updates")
     min_free_gb: float = Field(0.2, ge=0, description="refuse to save a checkpoint when less disk is free")
 
 
 class ClusterConfig(Section):
     """The GPUs of engine=verl and of Stage 1 on several processes; the configuration's hash leaves it out, for it changes no result beyond floating point (but `generator`: vLLM draws other samples)."""
 
-    nodes: int = Field(1, gt=0, description="machines; the world size of both stages is nodes x gpus")
-    gpus: int = Field(1, gt=0, description="GPUs, that is processes, of one machine")
-    gpu_memory_gb: float = Field(80.0, gt=0, description="memory of one GPU in 1e9 bytes; `seedlab plan` judges by it")
+    nodes: int = Field(1, gt=0, le=10_000, description="machines; the world size of both stages is nodes x gpus")
+    gpus: int = Field(1, gt=0, le=1024, description="GPUs, that is processes, of one machine")
+    gpu_memory_gb: float = Field(80.0, gt=0, le=10_000, description="memory of one GPU in 1e9 bytes; `seedlab plan` judges by it")
     tensor_parallel: int = Field(1, gt=0, description="GPUs that one copy of vLLM spans; the world size must be divisible by it")
     gpu_memory_utilization: float = Field(0.5, gt=0, lt=1, description="share of a GPU that vLLM takes for weights and KV cache while it generates")
     sleep: bool = Field(True, description="vLLM frees its weights and KV cache while the policy is scored and updated")
@@ -290,7 +288,7 @@ class Config(Section):
     seed: int = Field(0, ge=0, lt=2**63, description="seed of the run: tasks, sampling and shuffling")
     engine: Literal["local", "verl"] = Field("local", description="in-process torch, or verl on a cluster")
     initial: Literal["base", "stage1"] = Field("stage1", description="where Stage 2 starts: the base model or theta_sft")
-    threads: int = Field(1, gt=0, description="torch threads of the process")
+    threads: int = Field(1, gt=0, le=1024, description="torch threads of the process")
     model: ModelConfig = ModelConfig()
     tiny: TinyConfig = TinyConfig()
     env: EnvConfig = EnvConfig()
@@ -315,6 +313,13 @@ class Config(Section):
                 raise ValueError(f"evaluation.panels names {name!r}, which has no tasks (env.panel_sizes, env.panel_limits)")
         if len(set(self.evaluation.panels)) < len(self.evaluation.panels):
             raise ValueError("evaluation.panels names a panel twice")
+        return self
+
+    @model_validator(mode="after")
+    def _fields_agree(self):
+        faults = contradictions(self)
+        if faults:
+            raise ValueError("; ".join(faults))
         return self
 
     @model_validator(mode="after")

@@ -32,4 +32,9 @@ def make_family(env_config: EnvConfig) -> FamilyBase:
     raise EnvironmentSettingsError(f"unknown environment env.name={env_config.name!r}; {hint}known: {', '.join(FAMILIES)}")
 
 
-__all__ = ["FAMILIES", "PLANNED", "EnvironmentSettingsError", "FamilyBase", "NoScriptedAnalyzer", "make_family"]
+def check_settings(env_config: EnvConfig) -> None:
+    """EnvironmentSettingsError for settings that no machine could play; whether the data are there is not looked at."""
+    make_family(env_config.model_copy(update={"data": None, "backend": "household"}))
+
+
+__all__ = ["FAMILIES", "PLANNED", "EnvironmentSettingsError", "FamilyBase", "NoScriptedAnalyzer", "check_settings", "make_family"]

@@ -12,7 +12,9 @@ from seedlab.jobs.record import JobError
 from seedlab.store.status import read_status
 
 DEPTH = 4
+SHOWN = 10  # runs that an error message names
 _MARKS = {"status.json", "job.json"}
+_RUN_FILES = ("config.json", "job.json", "status.json")
 
 
 def run_folders(root: str | Path, depth: int = DEPTH) -> Iterator[Path]:
@@ -55,11 +57,32 @@ def jobs_frame(root: str | Path = "runs"):
 
 
 def find_run(name: str | Path, root: str | Path = "runs") -> Path:
-    """The run folder meant by a path, or by a name below `root`.  Raises JobError naming near ones."""
-    for candidate in (Path(name), Path(root) / name):
-        if candidate.is_dir():
+    """The run folder meant by a path, or by a name below `root`.  Raises JobError, naming near ones, where there is none,
+    or where the folder is none of a run."""
+    found = [candidate for candidate in (Path(name), Path(root) / name) if candidate.is_dir()]
+    for candidate in found:
+        if any((candidate / mark).exists() for mark in _RUN_FILES):
             return candidate
-    known = [str(folder) for folder in run_folders(root)] if Path(root).is_dir() else []
-    near = [folder for folder in known if Path(name).name.lower() in folder.lower()]
-    hint = f"; did you mean {near[0]!r}?" if near else f"; known runs: {', '.join(known[:5]) or 'none'}"
-    raise JobError(f"{name} is not a run folder{hint}")
+    inside = [str(folder) for folder in run_folders(found[0])] if found else []
+    if inside:
+        raise JobError(f"{found[0]} is not a run folder: it has no config.json. It holds runs; name one: {_listed(inside)}")
+    if found:
+        raise JobError(f"{found[0]} is not a run folder: it has no config.json; {known_runs(root)}")
+    near = [folder for folder in _known(root) if Path(name).name and Path(name).name.lower() in folder.lower()]
+    raise JobError(f"{name} is not a run folder: there is no such folder" + (f"; did you mean {near[0]!r}?" if near else f"; {known_runs(root)}"))
+
+
+def known_runs(root: str | Path = "runs") -> str:
+    """The runs below `root` in words: the first of them, how many more there are, and what lists them."""
+    return f"known runs: {_listed(_known(root))}"
+
+
+def _known(root: str | Path) -> list[str]:
+    return [str(folder) for folder in run_folders(root)] if Path(root).is_dir() else []
+
+
+def _listed(folders: list[str]) -> str:
+    if not folders:
+        return "none"
+    more = len(folders) - SHOWN
+    return ", ".join(folders[:SHOWN]) + (f", and {more} more (`seedlab jobs` lists all)" if more > 0 else "")

@@ -9,6 +9,7 @@ from pathlib import Path
 from seedlab.errors import UserError
 from seedlab.store.errors import RunError
 from seedlab.store.files import SCHEMA_VERSION, read_versioned, write_json
+from seedlab.store.shapes import COUNT, LIST, NUMBER, OBJECT, TEXT, check_fields, maybe, several
 
 # Every process of a job carries the job's id in this variable, so that it is known when its launcher has died.
 MARK = "SEEDLAB_JOB"
@@ -44,6 +45,13 @@ class JobRecord:
     address: str = ""
 
 
+_KINDS = {
+    "id": TEXT, "run": TEXT, "argv": several(TEXT), "cwd": TEXT, "host": TEXT, "submitted": NUMBER, "queue": TEXT, "slots": COUNT,
+    "code": maybe(TEXT), "config": maybe(OBJECT), "previous": LIST, "pid": COUNT, "process_started": TEXT, "pgid": COUNT, "backend": TEXT,
+    "external_id": TEXT, "address": TEXT,
+}  # fmt: skip
+
+
 def write_record(run: Path, record: JobRecord) -> None:
     write_json(run / "job.json", {"schema_version": SCHEMA_VERSION, **asdict(record)})
 
@@ -61,6 +69,7 @@ def read_record(run: Path) -> JobRecord:
     wrong = sorted((needed - given) | (given - {f.name for f in fields(JobRecord)}))
     if wrong:
         raise RunError(f"{file} is damaged: missing or unknown {', '.join(wrong)}; restore it from a copy")
+    check_fields(values, {}, file, optional=_KINDS)
     return JobRecord(**{name: values[name] for name in given})
 
 

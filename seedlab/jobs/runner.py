@@ -43,14 +43,18 @@ def serve(run: Path, ready: int, first: int) -> int:
     and `first` carries the job's id as any worker does, so that it is spared."""
     stop = note_signals()  # the command gets its own copy of each: they go to every process of the job
     record = change_record(run, pid=os.getpid(), process_started=own_start(), pgid=os.getpgid(0))
-    status = StatusWriter(run, "queued", until_taken=True, phase="queued")
+    status = StatusWriter(run, "queued", until_taken=True, phase="queued", **links_of(run))
     os.write(ready, READY)
     os.close(ready)
 
     def waiting(ahead: int) -> None:
         status.write(note=f"{ahead} ahead in the queue" if ahead else "next in the queue")
 
-    place = slots.acquire(Path(record.queue), record.slots, f"{record.submitted:017.6f}-{record.id}", lambda: bool(stop), waiting)
+    try:
+        place = slots.acquire(Path(record.queue), record.slots, f"{record.submitted:017.6f}-{record.id}", lambda: bool(stop), waiting)
+    except OSError as error:
+        status.close(state="failed", exit_code=NOT_STARTED, ended=time.time(), error=f"the queue {record.queue} cannot be used: {error}")
+        return NOT_STARTED
     if place is None or stop:
         status.close(state="cancelled", exit_code=130, ended=time.time(), error="cancelled while it was queued")
         return 130
@@ -67,6 +71,13 @@ def serve(run: Path, ready: int, first: int) -> int:
     group.end(record, grace_s=LEFTOVER_GRACE_S, spare=(os.getpid(), first))
     last_word(run, record, code)
     return shell_code(code)
+
+
+def links_of(run: Path) -> dict:
+    """What an earlier status of the folder says of the run's links, which the new one keeps until the run itself speaks."""
+    file = run / "status.json"
+    links = read_versioned(file).get("links") if file.exists() else None
+    return {} if links is None else {"links": links}
 
 
 def start_command(record: JobRecord, status: StatusWriter, **options) -> subprocess.Popen | None:

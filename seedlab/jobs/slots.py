@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from seedlab.store.cache import cache_folder
+
 POLL_S = 0.2
 
 
 def default_queue() -> Path:
     """One queue per user and machine: `SEEDLAB_CACHE`/queue, or ~/.cache/seedlab/queue."""
-    return Path(os.environ.get("SEEDLAB_CACHE") or Path.home() / ".cache" / "seedlab") / "queue"
+    return cache_folder() / "queue"
 
 
 def default_slots(threads: int = 1) -> int:

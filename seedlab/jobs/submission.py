@@ -17,13 +17,16 @@ from seedlab.config.names import flatten, suggestion
 from seedlab.config.presets import load_config, parse_overrides
 from seedlab.config.runtime import child_environment
 from seedlab.config.schema import Config
+from seedlab.config.starting import refuse_to_start
+from seedlab.envs import check_settings
 from seedlab.jobs import group
 from seedlab.jobs.job import Job
 from seedlab.jobs.record import MARK, JobError, JobRecord, change_record, read_record, write_record
 from seedlab.jobs.schedulers import scheduler
 from seedlab.jobs.slots import default_queue, default_slots
 from seedlab.jobs.snapshot import snapshot_code
-from seedlab.store.files import disk_error, write_json
+from seedlab.store.cache import usable_folder
+from seedlab.store.files import write_json
 from seedlab.store.layout import UNTIL, configuration_of
 from seedlab.store.process import host
 from seedlab.store.status import LIVE, new_status, read_status
@@ -52,10 +55,10 @@ def submit(
     if not argv:
         raise ValueError("submit needs a command")
     _check_backend(backend, scheduler_options or {}, env or {})
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise disk_error(run, error) from error
+    queue = Path(queue).absolute() if queue is not None else default_queue()
+    if backend == "local":
+        usable_folder(queue, "the queue of local jobs")  # the launcher needs it after this function has returned
+    usable_folder(run, "the run folder", setting="")
     # two submissions of one folder at the same moment: the second one sees the first one's job
     with open(run / ".submit.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -64,7 +67,7 @@ def submit(
         code = snapshot_code(run) if snapshot else None
         record = JobRecord(
             id=uuid.uuid4().hex, run=str(run), argv=[str(a) for a in argv], cwd=os.getcwd(), host=host(), submitted=time.time(),
-            queue=str(Path(queue).absolute() if queue is not None else default_queue()),
+            queue=str(queue),
             slots=default_slots(threads) if slots is None else slots, code=None if code is None else str(code.relative_to(run)),
             config=None if config is None else dict(config), previous=previous, backend=backend,
         )  # fmt: skip
@@ -90,6 +93,8 @@ def submit_train(
     go to `submit`.  Raises ConfigError, or JobError where `run_path` already holds a run.
     """  # fmt: skip
     config = load_config(preset, overrides)
+    refuse_to_start(config)
+    check_settings(config.env)
     _check_until(until)
     if (Path(run_path) / "config.json").exists():
         raise JobError(f"{run_path} already holds a run; `seedlab resume` (in Python: submit_resume) goes on with it, or choose another folder")

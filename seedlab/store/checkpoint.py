@@ -11,6 +11,7 @@ from pathlib import Path
 
 from seedlab.store.errors import RunError
 from seedlab.store.files import NUMBER, SCHEMA_VERSION, read_versioned, sweep_partials, sync_folder, write_folder, write_text
+from seedlab.store.shapes import COMPLETE_FIELDS, check_fields
 
 COMPLETE = "COMPLETE"  # names every file with its size; written last
 
@@ -76,7 +77,7 @@ def latest_checkpoint(run: Path) -> tuple[int, Path] | None:
 
 def verify_checkpoint(folder: Path) -> None:
     """Every file of the checkpoint is there, with its size; RunError naming the first that is not."""
-    content = read_versioned(folder / COMPLETE)
+    content = check_fields(read_versioned(folder / COMPLETE), COMPLETE_FIELDS, folder / COMPLETE, advice=f"remove {folder} to resume from the one before it")
     for name, size in content["files"].items():
         file = folder / name
         actual = file.stat().st_size if file.is_file() else None

@@ -145,21 +145,18 @@ def append_line(path: Path, row: dict) -> None:
 
 def repair_lines(path: Path) -> int:
     """Cut a half-written last line, which a killed writer may leave; returns the bytes that were cut."""
-    if not path.exists():
-        return 0
-    data = path.read_bytes()
-    end = data.rfind(b"\n") + 1
-    if end < len(data):
+    cut = half_line(path)
+    if cut:
         with open(path, "r+b") as out:
-            out.truncate(end)
-    return len(data) - end
+            out.truncate(path.stat().st_size - cut)
+    return cut
 
 
-def tail_rows(path: Path, offset: int = 0) -> tuple[list[dict], int]:
+def tail_rows(path: Path, offset: int = 0, check: Callable[[dict, str], None] = lambda row, where: None) -> tuple[list[dict], int]:
     """Rows from byte `offset` on, and the offset behind the last whole line: a half-written one waits.
 
-    Raises Rewritten where the file was rewritten since `offset` was returned, RunError for a damaged line or an
-    unknown schema version.
+    Raises Rewritten where the file was rewritten since `offset` was returned, RunError for a damaged line, an
+    unknown schema version, or a row that `check(row, where)` refuses.
     """
     path = Path(path)
     try:
@@ -176,10 +173,18 @@ def tail_rows(path: Path, offset: int = 0) -> tuple[list[dict], int]:
                 raise Rewritten(f"{path} was rewritten since byte {offset} was read; read again from 0")
         data = source.read()
     end = data.rfind(b"\n") + 1
-    return [_row(path, offset, number, line) for number, line in enumerate(data[:end].split(b"\n")[:-1], 1)], offset + end
+    return [_row(path, offset, number, line, check) for number, line in enumerate(data[:end].split(b"\n")[:-1], 1)], offset + end
 
 
-def _row(path: Path, offset: int, number: int, line: bytes) -> dict:
+def half_line(path: Path) -> int:
+    """Bytes behind the last whole line: what a killed writer leaves, and a cut copy."""
+    if not path.exists():
+        return 0
+    data = path.read_bytes()
+    return len(data) - (data.rfind(b"\n") + 1)
+
+
+def _row(path: Path, offset: int, number: int, line: bytes, check: Callable[[dict, str], None]) -> dict:
     where = f"{path}, line {number}" + (f" after byte {offset}" if offset else "")
     try:
         row = json.loads(line)
@@ -188,6 +193,7 @@ def _row(path: Path, offset: int, number: int, line: bytes) -> dict:
     if not isinstance(row, dict):
         raise RunError(f"{where} is damaged: it holds a {type(row).__name__}, not an object; repair or remove that line")
     check_version(row.get("schema_version"), where)
+    check(row, where)
     return row
 
 

@@ -12,10 +12,14 @@ from seedlab.config.presets import from_json
 from seedlab.config.schema import Config
 from seedlab.episodes.records import Trajectory
 from seedlab.errors import ConfigError
+from seedlab.store.checkpoint import complete_checkpoints, verify_checkpoint
 from seedlab.store.errors import RunError
-from seedlab.store.files import INFINITIES, NUMBER, read_json, read_versioned, tail_rows
+from seedlab.store.files import INFINITIES, NUMBER, half_line, read_json, read_versioned, tail_rows
 from seedlab.store.frames import records
-from seedlab.store.stage1_files import RECORD
+from seedlab.store.shapes import (
+    DONE_FIELDS, MANIFEST_MORE, RESTORE, STAGE1_FIELDS, STAGE1_MORE, check_event_row, check_fields, check_metrics_row, check_summary,
+)  # fmt: skip
+from seedlab.store.stage1_files import LABELS, RECORD, SFT_ROWS, TRAJECTORIES, read_rows
 from seedlab.store.status import read_status
 from seedlab.store.tables import read_table
 from seedlab.store.writer import DONE, stored_config_text
@@ -63,23 +67,37 @@ class Run:
 
     @property
     def manifest(self) -> dict:
-        return read_versioned(self.path / "manifest.json")
+        file = self.path / "manifest.json"
+        return check_fields(read_versioned(file), {}, file, optional=MANIFEST_MORE)
 
     @property
     def metrics(self) -> pd.DataFrame:
         """One row per update: `update`, `time` (s since 1970) and columns `phase/name`, NaN where a row lacks one."""
-        rows, _ = tail_rows(self.path / "metrics.jsonl")
+        rows = self._lines("metrics", check_metrics_row)
+        numbers = [row["update"] for row in rows]
+        late = next((b for a, b in zip(numbers, numbers[1:]) if a >= b), None)
+        if late is not None:
+            raise RunError(f"{self.path / 'metrics.jsonl'} is damaged: update {late} stands out of order or twice; remove the line that is too much")
         frame = pd.DataFrame([{k: INFINITIES.get(v, v) if isinstance(v, str) else v for k, v in row.items()} for row in rows])
         if frame.empty:
             return pd.DataFrame({"update": pd.Series(dtype="int64"), "time": pd.Series(dtype="float64")})
-        numbers = {name: "float64" for name in frame.columns if "/" in name}
-        return frame.drop(columns="schema_version").astype(numbers | {"update": "int64"})
+        kinds = {name: "float64" for name in frame.columns if "/" in name}
+        return frame.drop(columns="schema_version").astype(kinds | {"update": "int64"})
 
     @property
     def events(self) -> pd.DataFrame:
         """One row per event: `time`, `kind` and its fields."""
-        rows, _ = tail_rows(self.path / "events.jsonl")
+        rows = self._lines("events", check_event_row)
         return pd.DataFrame(rows, columns=None if rows else ["schema_version", "time", "kind"]).drop(columns="schema_version")
+
+    def _lines(self, name: str, check) -> list[dict]:
+        """Rows of a file of lines.  A writer at work, or one that was killed, may leave half a line; a run that succeeded cannot."""
+        file = self.path / f"{name}.jsonl"
+        rows, _ = tail_rows(file, check=check)
+        cut = half_line(file)
+        if cut and (self.path / "status.json").exists() and self.status["state"] == "succeeded":
+            raise RunError(f"{file} is damaged: its last line is cut after {cut} bytes, although the run had ended; {RESTORE}")
+        return rows
 
     @property
     def updates(self) -> list[int]:
@@ -90,25 +108,37 @@ class Run:
         root = self.path / kind
         if not root.is_dir():
             return []
-        return sorted(int(p.name) for p in root.iterdir() if NUMBER.fullmatch(p.name) and (p / DONE).exists())
+        found = sorted(int(p.name) for p in root.iterdir() if NUMBER.fullmatch(p.name))
+        for number in found:
+            # A folder gets its name when it is complete, so that one without the marker was damaged afterwards.
+            self._folder(kind, number)
+        return found
+
+    def tables(self, kind: str, update: int) -> dict[str, int]:
+        """{table: rows} of a complete folder below `updates` or `eval`, as its marker says."""
+        folder = self._folder(kind, update)
+        content = check_fields(read_versioned(folder / DONE), DONE_FIELDS, folder / DONE)
+        if content["update"] != update:
+            raise RunError(f"{folder / DONE} is damaged: it is of update {content['update']}; {RESTORE}")
+        return content["rows"]
 
     def _frame(self, kind: str, update: int, name: str, **selection) -> pd.DataFrame:
-        folder = self._folder(kind, update)
-        content = read_versioned(folder / DONE)
-        if name not in content["rows"]:
+        folder, rows = self._folder(kind, update), self.tables(kind, update)
+        if name not in rows:
             why = f"store.tokens={self.config.store.tokens}" if name == "tokens" else "the run does not store it"
             raise RunError(f"{folder} holds no {name}.parquet: {why}")
         frame = read_table(folder / f"{name}.parquet", **selection)
-        if not selection and len(frame) != content["rows"][name]:
-            raise RunError(f"{folder / name}.parquet has {len(frame)} rows, but {DONE} says {content['rows'][name]}: it is damaged")
+        if not selection and len(frame) != rows[name]:
+            raise RunError(f"{folder / name}.parquet has {len(frame)} rows, but {DONE} says {rows[name]}: it is damaged; {RESTORE}")
         return frame
 
     def _folder(self, kind: str, update: int) -> Path:
         folder = self.path / kind / f"{update:06d}"
         if not (folder / DONE).exists():
+            if folder.exists():
+                raise RunError(f"{folder} has no {DONE}, so that it is incomplete; restore it from a copy, or remove the folder to go without it")
             known = self._numbers(kind)
-            what = "has no DONE, so that it is incomplete; remove it" if folder.exists() else "is not there"
-            raise RunError(f"{folder} {what} (complete ones: {', '.join(map(str, known)) or 'none'})")
+            raise RunError(f"{folder} is not there (complete ones: {', '.join(map(str, known)) or 'none'})")
         return folder
 
     def trajectories(self, update: int) -> pd.DataFrame:
@@ -145,12 +175,16 @@ class Run:
     @property
     def evaluations(self) -> pd.DataFrame:
         """One row per (update, panel) with macro and micro success, decoding and the panel's hash."""
-        rows = []
-        for update in self._numbers("eval"):
-            file = self.path / "eval" / f"{update:06d}" / "summary.json"
-            for panel, entry in read_versioned(file)["panels"].items():
-                rows.append({"panel": panel, **entry, "update": update})
+        rows = [{"panel": panel, **entry, "update": update} for update in self._numbers("eval") for panel, entry in self.summary(update).items()]
         return pd.DataFrame(rows, columns=None if rows else ["panel", "update"])
+
+    def summary(self, update: int) -> dict[str, dict]:
+        """{panel: its scores} of one evaluation, as summary.json has them."""
+        file = self.path / "eval" / f"{update:06d}" / "summary.json"
+        content = check_summary(read_versioned(file), file)
+        if content["update"] != update:
+            raise RunError(f"{file} is damaged: it is of update {content['update']}; {RESTORE}")
+        return content["panels"]
 
     def episodes(self, update: int) -> pd.DataFrame:
         """One row per evaluated episode."""
@@ -160,11 +194,14 @@ class Run:
     def stage1(self) -> dict | None:
         """Stage 1's record (acceptance, losses, acting before and after), or None where the run has none."""
         file = self.path / "stage1" / RECORD
-        return read_json(file) if file.exists() else None
+        return check_fields(read_json(file), STAGE1_FIELDS, file, optional=STAGE1_MORE) if file.exists() else None
 
     def problems(self) -> list[str]:
         """Everything in the folder that cannot be read, one sentence each; empty for a sound run."""
-        checks = [lambda: self.config, lambda: self.status, lambda: self.metrics, lambda: self.events, lambda: self.evaluations]
+        checks = [lambda: self.config, lambda: self.status, lambda: self.metrics, lambda: self.events, lambda: self.evaluations, lambda: self.stage1]
+        kept = [name for name in (TRAJECTORIES, LABELS, SFT_ROWS) if (self.path / "stage1" / name).exists()]
+        checks += [lambda name=name: read_rows(self.path, name) for name in kept]
+        checks += [lambda number=number: verify_checkpoint(self.path / "checkpoints" / f"{number:06d}") for number in complete_checkpoints(self.path)]
         if (self.path / "manifest.json").exists():
             checks.append(lambda: self.manifest)
         for kind in ("updates", "eval"):
@@ -175,7 +212,7 @@ class Run:
         return [message for message in map(_problem, checks) if message]
 
     def _check_tables(self, kind: str, number: int) -> None:
-        for name in read_versioned(self._folder(kind, number) / DONE)["rows"]:
+        for name in self.tables(kind, number):
             self._frame(kind, number, name)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from seedlab.store.errors import RunError
 from seedlab.store.files import SCHEMA_VERSION, read_versioned, write_json
 from seedlab.store.process import alive, host, own_start
+from seedlab.store.shapes import COUNT, LINK_FIELDS, LIST, NUMBER, TEXT, check_fields, maybe
 
 HEARTBEAT_S = 2.0
 STALE_S = 60.0
@@ -18,6 +19,10 @@ LIVE = ("queued", "running")
 ENDED = ("succeeded", "failed", "cancelled", "interrupted")
 STATES = LIVE + ENDED  # a reader adds `lost`
 _NEEDED = ("state", "pid", "process_started", "host", "heartbeat")
+_KINDS = {
+    "pid": COUNT, "process_started": TEXT, "host": TEXT, "heartbeat": NUMBER, "started": NUMBER, "ended": maybe(NUMBER), "done": NUMBER,
+    "total": NUMBER, "phase": TEXT, "note": TEXT, "error": maybe(TEXT), "exit_code": maybe(NUMBER), "links": LIST,
+}  # fmt: skip
 
 
 def new_status(state: str, **fields) -> dict:
@@ -42,9 +47,10 @@ def read_status(run: Path) -> dict:
     if missing or status["state"] not in STATES:
         what = f"it lacks {', '.join(missing)}" if missing else f"{status['state']!r} is no state"
         raise RunError(f"{file} is damaged: {what}; remove the file, then `seedlab resume {run}` goes on")
-    for key in ("heartbeat", "started", "done", "total"):
-        if not isinstance(status.get(key, 0), (int, float)):
-            raise RunError(f"{file} is damaged: {key} is {status[key]!r}, no number; remove the file, then `seedlab resume {run}` goes on")
+    advice = f"remove the file, then `seedlab resume {run}` goes on"
+    check_fields(status, {}, file, optional=_KINDS, advice=advice)
+    for number, link in enumerate(status.get("links", [])):
+        check_fields(link, LINK_FIELDS, f"{file}, link {number}", advice=advice)
     if status["state"] == "queued" and status.get("scheduler"):
         return status | {"stale": False}
     stale = status["state"] in LIVE and time.time() - status["heartbeat"] > STALE_S

@@ -22,6 +22,7 @@ from seedlab.store.files import (
     NUMBER, SCHEMA_VERSION, append_line, disk_error, read_json, repair_lines, sweep_partials, tail_rows, write_folder, write_json, write_lines, write_text,
 )  # fmt: skip
 from seedlab.store.metrics import describe
+from seedlab.store.shapes import check_event_row, check_metrics_row
 from seedlab.store.status import ENDED, HEARTBEAT_S, StatusWriter
 from seedlab.store.tables import write_table
 
@@ -61,12 +62,13 @@ class RunWriter:
             raise disk_error(path, error) from error
         writer = cls(path, _lock_folder(path))
         sweep_partials(path)
-        write_text(stored, text)
+        if not stored.exists():  # what the run began with stays as the manifest's hash has it, also under a later schema
+            write_text(stored, text)
         for name in ("metrics.jsonl", "events.jsonl"):
             cut = repair_lines(path / name)
             if cut:
                 writer.event("repaired", file=name, bytes_cut=cut)
-        rows, _ = tail_rows(path / "metrics.jsonl")
+        rows, _ = tail_rows(path / "metrics.jsonl", check=check_metrics_row)
         writer._last_update = rows[-1]["update"] if rows else None
         return writer
 
@@ -192,7 +194,7 @@ class RunWriter:
 
     def _discard_rows(self, name: str, late: Callable[[dict], bool]) -> int:
         source, target = self.path / f"{name}.jsonl", self.path / f"{name}.discarded.jsonl"
-        rows, _ = tail_rows(source)
+        rows, _ = tail_rows(source, check={"metrics": check_metrics_row, "events": check_event_row}[name])
         moving = [row for row in rows if late(row)]
         if moving:
             repair_lines(target)

@@ -9,6 +9,8 @@ from typing import Any
 
 from seedlab.config.names import flatten, suggestion
 from seedlab.config.presets import config_hash, load_config
+from seedlab.config.starting import refuse_to_start
+from seedlab.envs import check_settings
 from seedlab.errors import ConfigError, UserError
 from seedlab.jobs.notebooks import check_parameters
 from seedlab.jobs.schedulers import BACKENDS, scheduler
@@ -145,7 +147,10 @@ def _cell(name: str, point: dict, overrides: dict, preset: str | None, notebook:
         if preset is None:
             check_parameters(notebook, overrides)
             return Cell(name, point, overrides, None, out / name)
-        return Cell(name, point, overrides, load_config(preset, overrides), out / name)
+        config = load_config(preset, overrides)
+        refuse_to_start(config)
+        check_settings(config.env)
+        return Cell(name, point, overrides, config, out / name)
     except UserError as error:
         raise ConfigError(f"cell {name}: {error}") from error
 

@@ -129,6 +129,7 @@ def build_tiny_base(cfg: Config, progress: Progress = lambda *a: None) -> Path:
         losses = train_documents(
             model, documents, batches, settings, pad_id=policy.pad_id,
             on_step=lambda step, total, loss: progress("base policy", step, total, f"loss {loss:.3f}"),
+            called="the base policy's pretraining", rate_key="tiny.learning_rate",
         )
         model.eval()
         policy.save(folder)

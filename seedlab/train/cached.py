@@ -10,13 +10,20 @@ import shutil
 from pathlib import Path
 from typing import Callable
 
+from seedlab.store.cache import cache_folder, usable_folder
+
 # Raise it when the code that makes a cached result changes what it makes.
 RECIPE_VERSION = 5
 
 
 def cache_root() -> Path:
     """`SEEDLAB_CACHE`, or `~/.cache/seedlab`."""
-    return Path(os.environ.get("SEEDLAB_CACHE") or Path.home() / ".cache" / "seedlab")
+    return cache_folder()
+
+
+def usable_cache() -> Path:
+    """`cache_root`, made where it is not there and tried out; UserError says what is wrong with it."""
+    return usable_folder(cache_root(), "the cache of base policies and Stage 1")
 
 
 def content_key(kind: str, **parts: object) -> str:
@@ -36,8 +43,7 @@ def build_once(key: str, build: Callable[[Path], None]) -> Path:
     Two processes that want the same result wait for one another (file lock, freed when a process dies).  The folder
     appears under its name only when it is complete, so that a killed build leaves nothing half-done behind.
     """
-    root = cache_root()
-    root.mkdir(parents=True, exist_ok=True)
+    root = usable_cache()
     final = root / key
     if final.is_dir():
         return final

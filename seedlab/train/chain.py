@@ -9,6 +9,7 @@ twice; Stage 2 goes on from its checkpoint; an evaluation that is there is not r
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import contextmanager
 
 from seedlab.config.schema import Config
@@ -46,7 +47,10 @@ def last_link(cfg: Config, until: str | None) -> str:
 class Chain:
     """Keeps the run's links in its status, and turns a request to stop into Interrupted."""
 
-    def __init__(self, cfg: Config, writer: RunWriter, stop: StopFlag, progress: Progress | None, until: str | None = None):
+    def __init__(
+        self, cfg: Config, writer: RunWriter, stop: StopFlag, progress: Progress | None, until: str | None = None, before: Sequence[dict] = (),
+    ):  # fmt: skip
+        self._before = {link["name"]: {k: link[k] for k in ("state", "seconds")} for link in before if link["state"] in ("done", "cached")}
         self.writer, self.stop, self.progress = writer, stop, progress
         self.last = last_link(cfg, until)
         names = links_of(cfg)
@@ -78,7 +82,9 @@ class Chain:
         self._now = name
         yield
         self._now = ""
-        self._set(name, state="cached" if there else "done", seconds=round(time.monotonic() - started, 3))
+        said = {"state": "cached" if there else "done", "seconds": round(time.monotonic() - started, 3)}
+        # A link that an earlier start of this run made stays as that start said: it took its time, and was not cached.
+        self._set(name, **(self._before.get(name, said) if there else said))
         self.check()
 
     def _set(self, name: str, **fields) -> None:

@@ -37,7 +37,10 @@ def fit(cfg: Config, policy: Policy, pool: Sequence[Document], progress: Progres
     if not cfg.cluster.sft_zero_stage:
         policy.model.train()
         stepper = Stepper(policy.model, settings, pad_id=policy.pad_id, compute=policy.compute)
-        losses = train_documents(policy.model, pool, batches, settings, pad_id=policy.pad_id, stepper=stepper, on_step=on_step)
+        losses = train_documents(
+            policy.model, pool, batches, settings, pad_id=policy.pad_id, stepper=stepper, on_step=on_step,
+            called="Stage 1's SFT", rate_key="stage1.learning_rate",
+        )
         policy.model.eval()
         return losses
     from seedlab.engines.deepspeed_job import SftJob

@@ -21,6 +21,7 @@ from seedlab.store import RunWriter
 from seedlab.store.checkpoint import latest_checkpoint
 from seedlab.store.frames import skill_frame, step_frame, trajectory_frame
 from seedlab.train.batch import advantages_of, prepare_batch
+from seedlab.train.diverged import Diverged
 from seedlab.train.measures import analyzer_metrics, rollout_metrics, token_metrics
 from seedlab.train.session import Ledger, Progress, Session, silent
 from seedlab.train.tasks import group_episodes, tasks_of_update
@@ -71,7 +72,10 @@ class UpdateLoop:
             self.save(0)
         saved = self.next_update
         for update in range(self.next_update, total):
-            self.one_update(update)
+            try:
+                self.one_update(update)
+            except Diverged as error:
+                raise Diverged(f"{error}; {self.run} keeps its checkpoint of update {saved}, from which `seedlab resume` would go on") from error
             self.next_update = update + 1
             due = (update + 1) % self.cfg.stage2.checkpoint_every == 0 or update + 1 == total
             if due or stop_requested():

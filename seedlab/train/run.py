@@ -13,14 +13,19 @@ import torch
 
 from seedlab.config.presets import config_hash
 from seedlab.config.schema import Config
+from seedlab.config.starting import refuse_to_start
+from seedlab.envs import make_family
+from seedlab.errors import UserError
 from seedlab.jobs.signals import stop_on_signals
 from seedlab.policy.load import load_policy
-from seedlab.store import RunError, RunWriter
-from seedlab.store.layout import configuration_of
+from seedlab.store import RunWriter
+from seedlab.store.checkpoint import latest_checkpoint
+from seedlab.store.layout import complete, configuration_of
 from seedlab.store.reader import Run
 from seedlab.store.results import append_result, result_row
+from seedlab.store.status import read_status
 from seedlab.train.base import base_key
-from seedlab.train.cached import is_built
+from seedlab.train.cached import is_built, usable_cache
 from seedlab.train.chain import Chain, last_link
 from seedlab.train.evaluate import evaluate
 from seedlab.train.loop import Interrupted, UpdateLoop
@@ -42,17 +47,20 @@ def train(
     link (Interrupted); `results` names a file to which the finished run's row is appended.
     """
     last_link(cfg, until)
-    if cfg.engine == "verl":
-        from seedlab.engines.verl import require
-
-        require()  # before a folder is made
     path = Path(out)
+    if not (resume and _finished(cfg, path)):
+        refuse_late_faults(cfg)
+    links = _links(path)
     writer = RunWriter.create(path, cfg, resume=resume)
+    if until is None and _finished(cfg, path):
+        writer.release()  # nothing is left to do, and what the run said of itself stays
+        _append(path, results)
+        return Run(path)
     torch.set_num_threads(cfg.threads)
     writer.start()
     with stop_on_signals() as stop:
         try:
-            _phases(cfg, path, writer, Chain(cfg, writer, stop, progress, until), results)
+            _phases(cfg, path, writer, Chain(cfg, writer, stop, progress, until, before=links), results)
         except (Interrupted, KeyboardInterrupt) as error:
             writer.finish("interrupted", exit_code=130, error=str(error) or "interrupted")
             raise
@@ -61,6 +69,24 @@ def train(
             raise
     writer.finish("succeeded", exit_code=0)
     return Run(path)
+
+
+def refuse_late_faults(cfg: Config) -> None:
+    """UserError, before a folder is made, for what would end the run later: settings, data, device, or engine."""
+    refuse_to_start(cfg)
+    make_family(cfg.env)
+    if cfg.model.path == "tiny" or cfg.initial == "stage1":
+        usable_cache()
+    if cfg.engine == "verl":
+        from seedlab.engines.verl import require
+
+        require()
+    elif cfg.model.device != "cpu" and not _has_device(cfg.model.device):
+        raise UserError(f"model.device={cfg.model.device}, but torch sees {torch.cuda.device_count()} CUDA devices; set model.device=cpu or run `seedlab doctor`")
+
+
+def _has_device(name: str) -> bool:
+    return torch.cuda.is_available() and (torch.device(name).index or 0) < torch.cuda.device_count()
 
 
 def resume(out: str | Path, *, progress: Progress | None = None, results: Path | None = None, until: str | None = None) -> Run:
@@ -80,8 +106,26 @@ def _phases(cfg: Config, path: Path, writer: RunWriter, chain: Chain, results: P
         return
     with _engine(cfg, path, writer, initial, chain.report) as stage2:
         _train_and_evaluate(cfg, path, writer, stage2, initial, chain)
-    if chain.whole and results is not None:
+    if chain.whole:
+        _append(path, results)
+
+
+def _append(path: Path, results: Path | None) -> None:
+    if results is not None:
         append_result(results, result_row(Run(path)))
+
+
+def _links(path: Path) -> list[dict]:
+    """What the folder's status says of the links, from an earlier start."""
+    return read_status(path).get("links", []) if (path / "status.json").exists() else []
+
+
+def _finished(cfg: Config, path: Path) -> bool:
+    """Whether the folder's run succeeded with every link, and its last checkpoint and evaluation are there."""
+    if not (path / "status.json").exists() or not complete(read_status(path)) or (cfg.evaluation.panels and not _evaluated(cfg, path)):
+        return False
+    saved = latest_checkpoint(path)
+    return saved is not None and saved[0] >= cfg.stage2.updates
 
 
 def _engine(cfg: Config, path: Path, writer: RunWriter, initial: str, report: Progress) -> AbstractContextManager[UpdateLoop]:
@@ -108,8 +152,6 @@ def _train_and_evaluate(cfg: Config, path: Path, writer: RunWriter, stage2: Upda
 def _initial(cfg: Config, path: Path, writer: RunWriter, chain: Chain) -> str | None:
     """Where Stage 2 starts: theta_sft, or the base model; Stage 1's records are copied into the run.  None where the run
     ends before there is such a policy."""
-    if cfg.initial == "stage1" and not cfg.stage1.enabled:
-        raise RunError("initial=stage1 needs stage1.enabled=true; set it, or initial=base to start from the base policy")
     with chain.link("base", there=cfg.model.path != "tiny" or is_built(base_key(cfg))):
         base = initial_policy_path(cfg, chain.report)
     if chain.last == "base":

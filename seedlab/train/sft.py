@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from seedlab.policy.score import ScoreRow, forward_rows, pack_rows, plan_micro_batches
+from seedlab.train.diverged import Diverged
 
 
 @dataclass(frozen=True)
@@ -174,12 +175,15 @@ def train_documents(
     on_step: Callable[[int, int, float], None] = lambda step, total, loss: None,
     stepper: Stepper | None = None,
     before: Sequence[float] = (),
+    called: str = "the training",
+    rate_key: str = "the learning rate",
 ) -> list[float]:
     """Minimise the weighted mean negative log-likelihood of each batch; returns the loss of each step.
 
     The denominator is the batch's whole weight, so neither micro-batches nor packing nor the number of processes changes
     a gradient.  `before` are the losses of steps already done, which are passed over.  Raises ValueError where no
-    document has a target.
+    document has a target, and Diverged, which names the training as `called` and its key `rate_key`, where a loss is
+    no longer finite.
     """
     if not any(d.scored.positions for d in documents):
         raise ValueError("no document has a token to learn from; check the length limit and the loss weights")
@@ -197,6 +201,8 @@ def train_documents(
             loss_sum += float(loss.detach())
         stepper.step()
         losses.append(stepper.total(loss_sum))
+        if not math.isfinite(losses[-1]):
+            raise Diverged(f"{called}: the loss of step {step + 1} of {len(batches)} is {losses[-1]}; lower {rate_key}={settings.learning_rate:g}")
         stepper.step_done(step + 1, losses)
         on_step(step + 1, len(batches), losses[-1])
     return losses

@@ -14,6 +14,7 @@ from seedlab.objective.compose import TokenBatch, minibatch_denominators, object
 from seedlab.objective.metrics import WeightedMeans
 from seedlab.policy.load import Policy
 from seedlab.policy.score import forward_rows, plan_micro_batches, score
+from seedlab.train.diverged import Diverged, broken_terms
 from seedlab.train.session import Ledger, Progress, silent
 from seedlab.train.tokens import (
     PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, token_batch, token_frame,
@@ -83,11 +84,12 @@ class Updater:
                 with ledger.phase("diagnostics"):
                     metrics |= self.gradient_norms(batch, indices, teacher)
             with ledger.phase("student"):
-                record, frame = self._minibatch(batch, indices, teacher, number, means)
+                record, frame = self._minibatch(batch, indices, teacher, number, means, update)
             ledger.count("student", sum(len(batch.rows[i].ids) for i in indices), backward=True)
             records.append(record)
             frames.append(frame)
             progress("update", number + 1, len(parts), "minibatches")
+        self._refuse_broken_weights(batch, update)
         tokens = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
         return UpdateResult(metrics, tokens, sum(r["stepped"] for r in records), means, records)
 
@@ -114,7 +116,22 @@ class Updater:
         """Places within `indices`, grouped to fit the token budget."""
         return plan_micro_batches([len(batch.rows[i].ids) for i in indices], self.cfg.stage2.micro_batch_tokens)
 
-    def _minibatch(self, batch: PreparedBatch, indices: list[int], teacher, number: int, means: WeightedMeans):
+    @torch.no_grad()
+    def _refuse_broken_weights(self, batch: PreparedBatch, update: int) -> None:
+        """Raise Diverged where the last step left weights with which nothing can be sampled or saved: the checkpoint
+        before it stays the newest.  Finite weights of 1e30 overflow in the forward pass, so that one row is scored."""
+        if not batch.rows:
+            return
+        shortest = min(range(len(batch.rows)), key=lambda i: len(batch.rows[i].ids))
+        logp, _ = self._forward(batch, [shortest])
+        if not all(bool(torch.isfinite(values).all()) for values in logp):
+            raise Diverged(f"update {update}: after its last optimizer step the policy's log-probs are no numbers; {self._advice}")
+
+    @property
+    def _advice(self) -> str:
+        return f"lower stage2.learning_rate={self.cfg.stage2.learning_rate:g} in a new run"
+
+    def _minibatch(self, batch: PreparedBatch, indices: list[int], teacher, number: int, means: WeightedMeans, update: int):
         cfg = self.cfg
         denominators = minibatch_denominators(*minibatch_masks(batch, indices), cfg.objective)
         self.optimizer.zero_grad(set_to_none=True)
@@ -134,7 +151,7 @@ class Updater:
         parameters = [p for p in self.policy.model.parameters() if p.requires_grad and p.grad is not None]
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, cfg.stage2.grad_clip)) if parameters else 0.0
         if not np.isfinite(norm):
-            raise FloatingPointError(f"the gradient norm of minibatch {number} is {norm}; no step was made")
+            raise Diverged(f"update {update}: the gradient norm of minibatch {number} is {norm}; no step was made ({broken_terms(sums)}); {self._advice}")
         # A zero gradient must not move the weights through momentum or weight decay (a batch with nothing to learn).
         stepped = norm > 0.0
         if stepped:

@@ -12,6 +12,7 @@ from seedlab.errors import UserError
 from seedlab.jobs import Job, LogReader
 from seedlab.store.files import INFINITIES, Rewritten, tail_rows
 from seedlab.store.reader import Run
+from seedlab.store.shapes import check_event_row, check_metrics_row
 from seedlab.store.status import LIVE, read_status
 
 LOG_LINES = 12
@@ -141,7 +142,7 @@ class Watcher:
 
     def _metrics(self, problems: list[str]) -> pd.DataFrame:
         try:
-            rows, self._offset = tail_rows(self.path / "metrics.jsonl", self._offset)
+            rows, self._offset = tail_rows(self.path / "metrics.jsonl", self._offset, check_metrics_row)
         except Rewritten:  # a resumed run discarded rows
             self._rows, self._offset = [], 0
             return self._metrics(problems)
@@ -158,7 +159,7 @@ class Watcher:
         return tuple(lines[-LOG_LINES:])
 
     def _resumes(self) -> int:
-        rows, _ = tail_rows(self.path / "events.jsonl")
+        rows, _ = tail_rows(self.path / "events.jsonl", check=check_event_row)
         return sum(row.get("kind") == "resumed" for row in rows)
 
     def _newest_skills(self) -> tuple[SkillSeen, ...]:

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit
 
-from seedlab.config.presets import load_config
+from seedlab.config.presets import config_hash, load_config
 from seedlab.config.schema import Config
 from seedlab.episodes.records import Skill, Step, Trajectory
-from seedlab.store.frames import skill_frame, step_frame, trajectory_frame
+from seedlab.store.frames import records, skill_frame, step_frame, trajectory_frame
 from seedlab.store.writer import RunWriter
 
 TYPES = ("pick_and_place_simple", "pick_heat_then_place_in_recep")
@@ -48,12 +48,12 @@ def write_run(
     change = change or (lambda table, update, frame: frame)
     writer = RunWriter.create(path, cfg)
     writer.start(heartbeat_s=60)
-    writer.manifest(_manifest())
+    writer.manifest(_manifest(cfg))
     tokenizer = _tokenizer(path)
     for update in range(cfg.stage2.updates):
         frames = _update_frames(cfg, update, rng, tokenizer, success, accepted, skill, goal)
         writer.update(update, {name: change(name, update, frame) for name, frame in frames.items()})
-        writer.metrics(update, _metrics(cfg, frames, rng) | (metric_values or {}))
+        writer.metrics(update, _metrics(cfg, frames) | (metric_values or {}))
     if evaluated:
         episodes = change("episodes", cfg.stage2.updates, _episodes(cfg, rng, success))
         writer.evaluation(cfg.stage2.updates, episodes, {p: _summary(episodes[episodes["panel"] == p], p) for p in cfg.evaluation.panels})
@@ -70,8 +70,9 @@ def panel_hash(name: str) -> str:
     return hashlib.sha256("\n".join(PANELS[name]).encode()).hexdigest()[:16]
 
 
-def _manifest() -> dict:
+def _manifest(cfg) -> dict:
     return {
+        "preset": cfg.preset, "method": cfg.method, "seed": cfg.seed, "config_hash": config_hash(cfg),
         "code": {"source_hash": "abc", "commit": "0123456789abcdef", "dirty": False, "diff_hash": "0"},
         "hardware": {"machine": "x86_64", "system": "Linux", "cpu": "Test CPU", "cores": 2, "memory_gb": 4.0, "gpus": []},
         "packages": {"torch": "2.13.0", "transformers": "5.10.4"}, "panels": {n: {"hash": panel_hash(n), "tasks": len(t)} for n, t in PANELS.items()},
@@ -153,20 +154,30 @@ def _tokens(cfg, trajectory, advantage, minibatch, rng, tokenizer) -> list[dict]
     return rows
 
 
-def _metrics(cfg, frames, rng) -> dict[str, float]:
-    played, tokens = frames["trajectories"], frames["tokens"]
-    out = {
-        "rollout/success": played["success"].mean() + rng.normal(0, 0.01), "rollout/episode_length": 2.0, "rollout/tie_rate": 0.5,
-        "policy/entropy": 0.3, "policy/kl": 0.02, "policy/loss": 0.1, "opd/net_coefficient_mean": 0.0,
-        "cost/rollout_seconds": 1.0, "cost/student_seconds": 0.5, "cost/update_seconds": 2.0, "cost/rollout_flops": 1e9,
+def _metrics(cfg, frames) -> dict[str, float]:
+    from seedlab.train.batch import advantages_of
+    from seedlab.train.measures import rollout_metrics
+
+    played, tokens = records(frames["trajectories"], _arrays(frames["steps"]), frames["skills"]), frames["tokens"]
+    out = rollout_metrics(played, advantages_of(played, cfg)) | {
+        "policy/entropy": tokens["entropy"].mean(), "policy/kl": tokens["kl"].mean(), "policy/loss": 0.1,
+        "opd/net_coefficient_mean": tokens["net_coefficient"].mean(), "cost/rollout_seconds": 1.0, "cost/student_seconds": 0.5,
+        "cost/update_seconds": 2.0, "cost/rollout_flops": 1e9,
     }  # fmt: skip
     if cfg.objective.opd_coef != 0:
         taught = tokens[tokens["mask_opd"]]
-        out |= {"optim/grad_norm_opd": 0.2 if len(taught) else 0.0, "analyzer/accepted": frames["skills"]["accepted"].mean(), "analyzer/rejected_too_short": 2.0,
-                "analyzer/exact": 0.4, "analyzer/location": 0.6, "cost/analyzer_seconds": 0.4, "cost/teacher_seconds": 0.3, "cost/update_seconds": 3.0}  # fmt: skip
+        out |= {"optim/grad_norm_opd": 0.2 if len(taught) else 0.0, "analyzer/accepted": frames["skills"]["accepted"].mean(), **_rejected(frames["skills"]),
+                "analyzer/exact": 0.4, "analyzer/location": 0.6, "cost/analyzer_seconds": 0.4, "cost/teacher_seconds": 0.3, "cost/update_seconds": 3.0,
+                "analyzer/distinct": frames["skills"].loc[frames["skills"]["accepted"], "text"].nunique() / max(1, frames["skills"]["accepted"].sum()),
+                "analyzer/skill_words": frames["skills"].loc[frames["skills"]["accepted"], "text"].str.split().str.len().mean()}  # fmt: skip
         if len(taught):
-            out |= {"opd/gate_mean": taught["gate"].mean(), "opd/delta_abs_small": 0.8, "signal/gate_progress_correlation": 0.1}
+            out |= {"opd/gate_mean": taught["gate"].mean(), "opd/delta_abs_small": (taught["delta"].abs() < 0.02).mean(), "signal/gate_progress_correlation": 0.1}
     return {name: float(value) for name, value in out.items()}
+
+
+def _arrays(steps: pd.DataFrame) -> pd.DataFrame:
+    """Lists as arrays, as they come back from a parquet file."""
+    return steps.assign(**{c: steps[c].map(np.array) for c in ("prompt_ids", "response_ids", "logprobs", "entropies")})
 
 
 def _episodes(cfg, rng, success) -> pd.DataFrame:
@@ -196,3 +207,7 @@ def _stage1(path: Path) -> None:
     }  # fmt: skip
     (path / "stage1").mkdir()
     (path / "stage1" / "stage1.json").write_text(json.dumps(record))
+
+
+def _rejected(skills: pd.DataFrame) -> dict[str, float]:
+    return {f"analyzer/rejected_{reason}": float(count) for reason, count in skills.loc[~skills["accepted"], "reason"].value_counts().items()}

@@ -120,7 +120,7 @@ def test_a_damaged_table_fails_without_stopping_the_other_checks(tmp_path):
 
 def test_command_exits_with_1_on_a_failure_and_0_on_a_sound_run(tmp_path, capsys):
     assert main(["check", str(fake_run(tmp_path / "ok"))]) == 0
-    assert "12 checks, 0 failed, 0 not made" in capsys.readouterr().out
+    assert "14 checks, 0 failed, 0 not made" in capsys.readouterr().out
     bad = fake_run(tmp_path / "bad", change=spoil("tokens", put("gate", lambda g: 0.1, taught)))
     assert main(["check", str(bad)]) == 1
     assert "failed      gate" in capsys.readouterr().out
@@ -178,6 +178,65 @@ def test_a_gradient_that_jumps_is_found(tmp_path):
     (run / "metrics.jsonl").write_text(text)
     found = states(run)["OPD gradient"]
     assert found.state == "failed" and "jumps to 21 at update 0" in found.detail
+
+
+def edit(file, old, new):
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    "old, new, says",
+    [
+        ('"rollout/success": 0.25', '"rollout/success": 0.5', "rollout/success is 0.5, the update's tables give 0.25"),
+        ('"rollout/return": 0.25', '"rollout/return": 2.5', "rollout/return is 2.5"),
+        ('"rollout/tie_rate": 0.5, ', "", "rollout/tie_rate is missing, the update's tables give 0.5"),
+        ('"rollout/truncated"', '"rollout/episode_length_x": 1, "rollout/truncated"', None),
+        ('"rollout/episode_length_failure": 2.0', '"rollout/episode_length_failure": 3', "rollout/episode_length_failure is 3"),
+        ('"analyzer/accepted": 0.75', '"analyzer/accepted": 1.0', "analyzer/accepted is 1, the update's tables give 0.75"),
+        ('"policy/entropy": 0.5', '"policy/entropy": 0.4', "policy/entropy is 0.4"),
+        ('"update": 1', '"update": 7', "no line for update 1"),
+    ],
+)
+def test_an_edited_line_of_metrics_is_found(tmp_path, old, new, says):
+    run = fake_run(tmp_path / "run")
+    edit(run / "metrics.jsonl", old, new)
+    found = states(run)["metrics = tables"]
+    assert found.state == ("passed" if says is None else "failed") and (says or "") in found.detail, found
+
+
+def test_a_line_of_metrics_that_is_gone_is_found(tmp_path):
+    run = fake_run(tmp_path / "run")
+    (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text().splitlines(keepends=True)[0])
+    assert "no line for update 1" in states(run)["metrics = tables"].detail
+    # as a run that was killed between the tables and the line leaves it
+    edit(run / "status.json", '"succeeded"', '"failed"')
+    assert states(run)["metrics = tables"].state == "passed"
+
+
+def test_steps_that_do_not_fit_their_trajectory_are_found(tmp_path):
+    run = fake_run(tmp_path / "run", change=spoil("trajectories", put("steps", lambda n: n + 1)))
+    assert "has 3 steps, but steps.parquet has 2 of it" in states(run)["metrics = tables"].detail
+
+
+@pytest.mark.parametrize("old, new, says", [('"seed": 0', '"seed": 5', "seed=5"), ('"group_size": 4', '"group_size": 8', "a setting was edited")])
+def test_an_edited_configuration_is_found(tmp_path, old, new, says):
+    run = fake_run(tmp_path / "run")
+    text = (run / "config.json").read_text()
+    key = "\n  " + old if old.startswith('"seed"') else old  # the run's own seed, not a section's
+    assert key in text
+    (run / "config.json").write_text(text.replace(key, "\n  " + new if old.startswith('"seed"') else new, 1))
+    found = states(run)["settings as recorded"]
+    assert found.state == "failed" and says in found.detail
+
+
+@pytest.mark.parametrize("old, new", [('"success_macro": 0.5', '"success_macro": 0.75'), ('"successes": 1', '"successes": 2'), ('"episodes": 4', '"episodes": 40')])
+def test_an_edited_summary_is_found(tmp_path, old, new):
+    run = fake_run(tmp_path / "run")
+    edit(next(run.glob("eval/*/summary.json")), old, new)
+    found = states(run)["every panel task evaluated once"]
+    assert found.state == "failed" and "the summary says" in found.detail, found
 
 
 def test_a_panel_that_is_not_the_one_of_its_hash_is_found(tmp_path):

@@ -104,7 +104,7 @@ def test_gates_are_quantiles_of_tokens_with_a_teacher(arms):
 
 def test_skill_quality_has_a_row_per_measure(arms):
     frame = analysis.skill_quality(arms)
-    assert set(frame["measure"]) == {"accepted", "exact", "location"} and set(frame["arm"]) == {SEED}
+    assert set(frame["measure"]) == {"accepted", "exact", "location", "distinct", "skill_words"} and set(frame["arm"]) == {SEED}
     assert frame[frame["measure"] == "exact"]["value"].tolist() == [0.4] * 4
 
 

@@ -11,7 +11,7 @@ def arm(tmp_path, *lengths):
     for seed, rows in enumerate(lengths):
         run = fake_run(tmp_path / f"s{seed}", config(seed=seed, stage2=FOUR), evaluated=False)
         lines = (run / "metrics.jsonl").read_text().splitlines()[:rows]
-        lines = [line.replace('"policy/kl": 0.02', f'"policy/kl": {seed * 10 + u + 1}') for u, line in enumerate(lines)]
+        lines = [line.replace('"policy/kl": 0.0', f'"policy/kl": {seed * 10 + u + 1}') for u, line in enumerate(lines)]
         (run / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
         folders.append(run)
     return load_arms({"a": folders})[0]

@@ -230,8 +230,12 @@ def test_merge_leaves_its_arguments_alone_and_the_later_one_wins():
     assert (left, right) == ({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}, "d": 4})
 
 
-def test_later_overrides_win():
-    assert parse_overrides(["seed=1", "stage2.updates=2", "seed=3"]) == {"seed": 3, "stage2": {"updates": 2}}
+def test_overrides_may_be_repeated_but_not_contradict_each_other():
+    assert parse_overrides(["seed=1", "stage2.updates=2", "seed=1"]) == {"seed": 1, "stage2": {"updates": 2}}
+    with pytest.raises(ConfigError, match="seed is given twice with different values: seed=1 and seed=3"):
+        parse_overrides(["seed=1", "stage2.updates=2", "seed=3"])
+    with pytest.raises(ConfigError, match="stage2.updates is given twice"):
+        parse_overrides(["stage2.updates=2", "stage2={updates: 3}"])
 
 
 def test_every_key_has_its_sentence():

@@ -296,8 +296,13 @@ def test_runs_are_listed_whatever_their_state(start, tmp_path, until):
     assert jobs_frame(tmp_path / "runs")["state"].tolist() == ["damaged", "running", "succeeded"]
     assert json.loads(json.dumps(list(rows.values())))
     assert find_run("x/done", tmp_path / "runs") == tmp_path / "runs" / "x" / "done"
-    with pytest.raises(JobError, match="runing is not a run folder; known runs: "):
+    with pytest.raises(JobError, match="runing is not a run folder: there is no such folder; known runs: "):
         find_run("runing", tmp_path / "runs")
+    with pytest.raises(JobError, match="x is not a run folder: it has no config.json. It holds runs; name one: .*done"):
+        find_run("x", tmp_path / "runs")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(JobError, match="empty is not a run folder: it has no config.json"):
+        find_run(tmp_path / "empty")
     with pytest.raises(JobError, match="nowhere is not a folder"):
         jobs(tmp_path / "nowhere")
 

@@ -58,7 +58,7 @@ def test_cancel_says_what_it_did(start, until, capsys):
 
 def test_a_folder_that_is_no_job_is_an_error_for_the_user(tmp_path):
     for command in ("logs", "cancel"):
-        with pytest.raises(UserError, match="holds no job.json"):
+        with pytest.raises(UserError, match="is not a run folder: it has no config.json"):
             call(command, tmp_path)
         with pytest.raises(UserError, match="is not a run folder"):
             call(command, tmp_path / "nothing")

@@ -37,7 +37,7 @@ def test_a_run_ends_after_stage1_and_goes_on_to_the_same_weights(finished, tmp_p
     assert states(again) == {n: "cached" for n in LINKS[:4]} | {"stage2": "done", "evaluation": "done"}
     assert complete(again.status) and weights_hash(again) == weights_hash(finished)
     once_more = resume(tmp_path / "run")
-    assert set(states(once_more).values()) == {"cached"}
+    assert states(once_more) == states(again)  # what the run did itself does not become cached
 
 
 def test_the_links_follow_from_the_configuration(micro):
@@ -74,7 +74,7 @@ def test_a_stop_within_a_link_keeps_the_links_before_it(finished, tmp_path, micr
     assert [s["state"] for s in status["links"]][: at + 1] == ["cached"] + ["done"] * (at - 1) + ["running"]
     assert not any(link in p.name for p in cache.iterdir() if p.is_dir() and not p.name.endswith(".partial"))
     run = resume(tmp_path / "run", until="labels")
-    assert [s["state"] for s in run.status["links"]][:3] == ["cached"] + ["cached" if n == 1 < at else "done" for n in (1, 2)]
+    assert [s["state"] for s in run.status["links"]][:3] == ["cached", "done", "done"]
 
 
 def test_a_job_that_never_began_keeps_its_configuration(tmp_path, micro):

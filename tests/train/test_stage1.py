@@ -8,7 +8,7 @@ from seedlab.config.presets import load_config
 from seedlab.policy.load import load_policy, model_hash
 from seedlab.policy.local import LocalGenerator
 from seedlab.store.checkpoint import latest_checkpoint
-from seedlab.store.errors import RunError
+from seedlab.errors import ConfigError
 from seedlab.train import stage1
 from seedlab.train.cached import cache_root
 from seedlab.train.run import train
@@ -116,5 +116,5 @@ def test_grpo_and_seed_share_one_theta_sft(made):
 
 
 def test_theta_sft_without_stage_1_is_refused(tmp_path):
-    with pytest.raises(RunError, match="stage1.enabled"):
+    with pytest.raises(ConfigError, match="stage1.enabled"):
         train(load_config("micro", {"method": "grpo", "initial": "stage1"}), tmp_path / "run")

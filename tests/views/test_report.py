@@ -1,4 +1,5 @@
 import re
+import shutil
 
 import pytest
 from fake_run import config, fake_run
@@ -77,7 +78,7 @@ def test_signals_are_judged_in_words(tmp_path):
     run = fake_run(tmp_path / "run", config(stage2=long), metric_values={"policy/kl": 0.7})
     text = own(write_report({"SEED": [run]}, tmp_path / "r.html", title="t").read_text(encoding="utf-8"))
     assert re.search(r"<tr><td>KL to the reference</td><td>SEED</td><td>0.700</td><td>0.700</td><td>above 0.3 nats</td><td>warning in the only seed", text)
-    assert re.search(r"<tr class=sub><td>entropy</td><td>SEED</td><td>0.300</td><td>0.300</td><td>below 60% of its start</td><td>no warning", text)
+    assert re.search(r"<tr class=sub><td>entropy</td><td>SEED</td><td>0.500</td><td>0.500</td><td>below 60% of its start</td><td>no warning", text)
 
 
 def test_quick_makes_no_claim(arms, tmp_path):
@@ -123,10 +124,16 @@ def test_no_tokens_and_no_updates_are_empty_states(tmp_path):
     new = fake_run(tmp_path / "new", config(stage2={"updates": 1}), evaluated=False, stage1=False)
     for name in ("metrics.jsonl",):
         (new / name).write_text("")
-    for folder in (new / "updates").iterdir():
-        (folder / "DONE").unlink()
+    shutil.rmtree(new / "updates")
     text = own(write_report({"SEED": [new]}, tmp_path / "b.html", title="t").read_text(encoding="utf-8"))
     assert "No run has finished an update yet" in text and "0 of 1" in text
+
+
+def test_an_update_without_its_marker_is_named_and_its_run_left_out(tmp_path):
+    run = fake_run(tmp_path / "run")
+    (run / "updates" / "000001" / "DONE").unlink()
+    text = own(write_report({"SEED": [run]}, tmp_path / "r.html", title="t").read_text(encoding="utf-8"))
+    assert "Not shown" in text and "000001 has no DONE" in text
 
 
 def test_a_damaged_table_is_shown_as_a_warning(tmp_path):

@@ -15,7 +15,7 @@ from seedlab.envs.household.expert import Demonstration, demonstrate
 from seedlab.envs.household.games import load_game
 from seedlab.envs.household.goals import TASK_TYPES
 from seedlab.envs.household.official import game_path, games_hash, games_root, official_panels
-from seedlab.envs.household.rooms import generate_facts
+from seedlab.envs.household.rooms import KINDS, generate_facts
 from seedlab.envs.household.skills import SkillAgreement, SkillFacts, skill_agreement, skill_facts
 from seedlab.envs.household.tasks import DEMONSTRATIONS, PANELS, generated_panels, parse_task_id
 from seedlab.envs.household.words import vocabulary
@@ -23,6 +23,8 @@ from seedlab.envs.household.world import Facts, World, build_world
 from seedlab.envs.protocol import Panel
 
 LEAST_RECEPTACLES = 4  # target, appliance and two places where the object may start
+MOST_RECEPTACLES = max(sum(kind.receptacles.values()) for kind in KINDS.values())
+MOST_DISTRACTORS = max(len(kind.objects) for kind in KINDS.values())
 _WORLDS_KEPT = 2048
 EVALUATION = ("seen", "unseen")
 
@@ -36,8 +38,8 @@ class HouseholdFamily(FamilyBase):
 
     def __init__(self, config: EnvConfig):
         check_panel_sizes(config.panel_sizes, PANELS, (DEMONSTRATIONS,))
-        _check_range("receptacles", config.receptacles, LEAST_RECEPTACLES)
-        _check_range("distractors", config.distractors, 0)
+        _check_range("receptacles", config.receptacles, LEAST_RECEPTACLES, MOST_RECEPTACLES, "the largest kind of room has so many places")
+        _check_range("distractors", config.distractors, 0, MOST_DISTRACTORS, "the richest kind of room has so many kinds of objects")
         self.config = config
         self.root = games_root(config.data) if config.data is not None else None
         self.notes: tuple[str, ...] = ()  # what panels() found missing from the official games
@@ -115,7 +117,9 @@ class HouseholdFamily(FamilyBase):
         return vocabulary()
 
 
-def _check_range(key: str, bounds: tuple[int, int], least: int) -> None:
+def _check_range(key: str, bounds: tuple[int, int], least: int, most: int, why: str) -> None:
     low, high = bounds
-    if not least <= low <= high:
-        raise EnvironmentSettingsError(f"env.{key}={low},{high} must be two rising numbers, the first at least {least}")
+    if not least <= low <= high <= most:
+        raise EnvironmentSettingsError(
+            f"env.{key}={low},{high} must be two rising numbers, the first at least {least}, the last at most {most}: {why}"
+        )
