@@ -103,7 +103,7 @@ def load_arms(arms: Mapping[str, Sequence[Path | str]]) -> list[Arm]:
                 if seed in arm.runs:
                     raise RunError(f"{folder} has seed {seed}, as {arm.runs[seed].path} has; give one run per seed")
                 arm._metrics[seed] = run.metrics.set_index("update")
-                run.evaluations, run.updates, run.stage1
+                _read_whole(run)
                 arm.runs[seed] = run
             except RunError as error:
                 arm.problems.append(str(error))
@@ -111,6 +111,13 @@ def load_arms(arms: Mapping[str, Sequence[Path | str]]) -> list[Arm]:
         arm._metrics = {seed: arm._metrics[seed] for seed in arm.runs}
         out.append(arm)
     return out
+
+
+def _read_whole(run: Run) -> None:
+    """RunError for what an arm does not keep, but what its figures and tables will ask for."""
+    run.evaluations, run.stage1
+    for update in run.updates:
+        run.tables("updates", update)
 
 
 # What every function of this package takes: arms that were loaded, one run folder (or folder of runs), or several.

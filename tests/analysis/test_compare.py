@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from fake_run import config, fake_run
 
@@ -113,3 +115,15 @@ def test_two_runs_of_one_seed_and_a_foreign_folder_become_problems(tmp_path):
 def test_comparison_text_has_scores_and_settings(tmp_path):
     text = comparison_text(arms_of(tmp_path, (0.5, 0.75), (0.5, 0.5)))
     assert "micro  0.625" in text and "seed 1 0.750" in text and "objective.opd_coef: SEED = 0.01; GRPO = 0.0" in text
+
+
+def test_two_means_that_are_one_by_construction_are_printed_once(tmp_path):
+    equal, unequal = fake_run(tmp_path / "equal"), fake_run(tmp_path / "unequal")
+    assert comparison_text(load_arms(group_runs([equal]))).count("macro = micro") == 2
+    summary = unequal / "eval" / "000002" / "summary.json"
+    content = json.loads(summary.read_text())
+    for entry in content["panels"].values():
+        next(iter(entry["by_type"].values()))["episodes"] += 1
+    summary.write_text(json.dumps(content))
+    text = comparison_text(load_arms(group_runs([unequal])))
+    assert "macro = micro" not in text and text.count("  macro  ") == text.count("  micro  ") == 2, text

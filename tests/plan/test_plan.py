@@ -292,3 +292,9 @@ def test_wrong_options_are_refused(capsys):
     assert main(["plan", "tiny", "--device", "abacus"]) == 2
     assert "--device abacus: known are a800" in capsys.readouterr().err
     assert main(["plan", "tiny", "--steps", "0"]) == 2
+
+
+@pytest.mark.parametrize("option, value", [("--prompt", "1e308"), ("--steps", "nan"), ("--steps", "x"), ("--flops-efficiency", "5"), ("--skill", "0")])
+def test_a_silly_assumption_is_refused_in_words(capsys, option, value):
+    assert main(["plan", "tiny", option, value]) == 2
+    assert f"argument {option}: must be a number" in capsys.readouterr().err
