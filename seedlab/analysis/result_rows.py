@@ -1,6 +1,6 @@
 """Tables for the docs from committed rows of finished runs (results/*.jsonl); no run folder is needed.
 
-``python -m seedlab.analysis.result_rows results/alfworld_tiny.jsonl --write docs/alfworld_tiny.md`` puts them between
+``python -m seedlab.analysis.result_rows results/alfworld_tiny.jsonl --write docs/results.md`` puts them between
 the page's markers.
 """
 

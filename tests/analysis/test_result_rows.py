@@ -90,3 +90,8 @@ def test_committed_rows_give_the_figures_of_the_results_page():
     last = evaluation_lines(arms, "seen")[-1]
     assert "| 0.378 [0.295, 0.462] |" in last  # GRPO from the base
     assert "| 0.372 [0.274, 0.469] |" in last  # SEED
+
+
+def test_the_results_page_holds_the_tables_of_the_committed_rows():
+    page = ROOT / "docs" / "results.md"
+    assert with_current_rows(page.read_text(encoding="utf-8"), ROOT / "results" / "alfworld_tiny.jsonl") == page.read_text(encoding="utf-8")
