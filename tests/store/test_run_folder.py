@@ -138,7 +138,7 @@ def test_an_empty_run_gives_empty_frames(writer):
 
 
 def test_an_evaluation_stores_its_decoding_and_panel(writer):
-    summary = {"seen": {"success_macro": 0.5, "success_micro": 0.25, "panel_hash": "abc", "decoding": DECODING}}
+    summary = {"seen": {"success_macro": 0.5, "success_micro": 0.25, "episodes": 2, "by_type": {}, "panel_hash": "abc", "decoding": DECODING}}
     writer.evaluation(2, episodes(4), summary)
     run = open_run(writer.path)
     row = run.evaluations.iloc[0]
@@ -337,7 +337,7 @@ def sound(writer, trajectories):
     writer.metrics(0, {"rollout/success": 0.5})
     writer.event("resumed", update=0)
     writer.update(0, frames_of(trajectories))
-    writer.evaluation(1, episodes(2), {"seen": {"success_macro": 1, "success_micro": 1, "panel_hash": "a", "decoding": DECODING}})
+    writer.evaluation(1, episodes(2), {"seen": {"success_macro": 1, "success_micro": 1, "episodes": 2, "by_type": {}, "panel_hash": "a", "decoding": DECODING}})
     writer.release()
     return writer.path
 
