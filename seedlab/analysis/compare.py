@@ -219,7 +219,7 @@ def _named_scores(evaluations: pd.DataFrame, arm: str, panel: str) -> list[tuple
     """(macro or micro, score by seed), once where the task types are equally frequent, so that both means are the same."""
     found = [(MEASURE_NAMES[measure], scores(evaluations, arm, panel, measure)) for measure in MEASURES]
     part = evaluations[(evaluations["arm"] == arm) & (evaluations["panel"] == panel)]
-    if all(len({kind["episodes"] for kind in types.values()}) == 1 for types in part["by_type"]):
+    if "by_type" in part and all(isinstance(types, dict) and len({kind["episodes"] for kind in types.values()}) == 1 for types in part["by_type"]):
         found = [("macro = micro", found[0][1])]
     return [(name, by_seed) for name, by_seed in found if by_seed]
 

@@ -81,9 +81,9 @@ def shown(value: object) -> str:
 DONE_FIELDS = {"update": COUNT, "rows": each(COUNT)}
 COMPLETE_FIELDS = {"update": COUNT, "files": each(COUNT)}
 SUMMARY_FIELDS = {"update": COUNT, "panels": each(OBJECT)}
-PANEL_FIELDS = {"success_macro": SHARE, "success_micro": SHARE, "panel_hash": TEXT, "decoding": OBJECT, "episodes": COUNT, "by_type": each(OBJECT)}
+PANEL_FIELDS = {"success_macro": SHARE, "success_micro": SHARE, "panel_hash": TEXT, "decoding": OBJECT}  # what the writer insists on
 PANEL_MORE = {
-    "mean_steps": NUMBER, "mean_return": NUMBER, "infra_failures": COUNT, "inadmissible_rate": SHARE, "tasks": COUNT, "update": COUNT,
+    "episodes": COUNT, "by_type": each(OBJECT), "mean_steps": NUMBER, "mean_return": NUMBER, "infra_failures": COUNT, "inadmissible_rate": SHARE, "tasks": COUNT, "update": COUNT,
     "prompts_without_skill": FLAG,
 }  # fmt: skip
 DECODING_FIELDS = {"temperature": NUMBER, "top_p": NUMBER, "n": COUNT, "seed": COUNT}
@@ -118,6 +118,6 @@ def check_summary(value: object, where: object) -> dict:
         place = f"{where}, panel {panel}"
         check_fields(entry, PANEL_FIELDS, place, optional=PANEL_MORE)
         check_fields(entry["decoding"], DECODING_FIELDS, f"{place}, decoding")
-        for kind, counts in entry["by_type"].items():
+        for kind, counts in entry.get("by_type", {}).items():
             check_fields(counts, TYPE_FIELDS, f"{place}, by_type {kind}")
     return summary
