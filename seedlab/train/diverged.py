@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from seedlab.config.schema import Config
 from seedlab.errors import UserError
 
 
@@ -12,6 +13,10 @@ class Diverged(UserError):
     """A loss, a gradient or the weights are no longer finite; the message says where, in which term, and what to lower."""
 
     exit_code = 1
+
+
+def learning_rate_advice(cfg: Config) -> str:
+    return f"lower stage2.learning_rate={cfg.stage2.learning_rate:g} in a new run"
 
 
 def broken_terms(terms: Mapping[str, float]) -> str:

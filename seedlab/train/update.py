@@ -14,7 +14,7 @@ from seedlab.objective.compose import TokenBatch, minibatch_denominators, object
 from seedlab.objective.metrics import WeightedMeans
 from seedlab.policy.load import Policy
 from seedlab.policy.score import forward_rows, plan_micro_batches, score
-from seedlab.train.diverged import Diverged, broken_terms
+from seedlab.train.diverged import Diverged, broken_terms, learning_rate_advice
 from seedlab.train.session import Ledger, Progress, silent
 from seedlab.train.tokens import (
     PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, token_batch, token_frame,
@@ -125,11 +125,7 @@ class Updater:
         shortest = min(range(len(batch.rows)), key=lambda i: len(batch.rows[i].ids))
         logp, _ = self._forward(batch, [shortest])
         if not all(bool(torch.isfinite(values).all()) for values in logp):
-            raise Diverged(f"update {update}: after its last optimizer step the policy's log-probs are no numbers; {self._advice}")
-
-    @property
-    def _advice(self) -> str:
-        return f"lower stage2.learning_rate={self.cfg.stage2.learning_rate:g} in a new run"
+            raise Diverged(f"update {update}: after its last optimizer step the policy's log-probs are no numbers; {learning_rate_advice(self.cfg)}")
 
     def _minibatch(self, batch: PreparedBatch, indices: list[int], teacher, number: int, means: WeightedMeans, update: int):
         cfg = self.cfg
@@ -151,7 +147,7 @@ class Updater:
         parameters = [p for p in self.policy.model.parameters() if p.requires_grad and p.grad is not None]
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, cfg.stage2.grad_clip)) if parameters else 0.0
         if not np.isfinite(norm):
-            raise Diverged(f"update {update}: the gradient norm of minibatch {number} is {norm}; no step was made ({broken_terms(sums)}); {self._advice}")
+            raise Diverged(f"update {update}: the gradient norm of minibatch {number} is {norm}; no step was made ({broken_terms(sums)}); {learning_rate_advice(self.cfg)}")
         # A zero gradient must not move the weights through momentum or weight decay (a batch with nothing to learn).
         stepped = norm > 0.0
         if stepped:

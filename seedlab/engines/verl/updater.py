@@ -14,6 +14,7 @@ from seedlab.config.schema import Config
 from seedlab.engines.verl.loss import denominator_fields
 from seedlab.objective.compose import minibatch_denominators, objective
 from seedlab.objective.metrics import WeightedMeans
+from seedlab.train.diverged import Diverged, learning_rate_advice
 from seedlab.train.session import Ledger, Progress, silent
 from seedlab.train.tokens import (
     PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, token_batch, token_frame,
@@ -42,7 +43,7 @@ class VerlUpdater:
         for number, indices in enumerate(parts):
             teacher = self._teacher(batch, indices, ledger)
             with ledger.phase("student"):
-                visit, frame, terms = self._minibatch(batch, indices, teacher, number, means)
+                visit, frame, terms = self._minibatch(batch, indices, teacher, number, means, update)
             ledger.count("student", sum(len(batch.rows[i].ids) for i in indices), backward=True)
             peak = max(peak, visit.peak_memory_mb)
             records.append({"grad_norm": visit.grad_norm, "stepped": visit.grad_norm > 0.0, **terms})
@@ -85,13 +86,15 @@ class VerlUpdater:
         found = {i: logp for i, (logp, _) in zip(wanted, scored)}
         return [found.get(i, torch.zeros(len(batch.rows[i].positions))) for i in indices]
 
-    def _minibatch(self, batch: PreparedBatch, indices: list[int], teacher, number: int, means: WeightedMeans):
+    def _minibatch(self, batch: PreparedBatch, indices: list[int], teacher, number: int, means: WeightedMeans, update: int):
         masks = minibatch_masks(batch, indices)
         denominators = minibatch_denominators(*masks, self.cfg.objective)
         fields = token_fields(batch, indices, teacher)
         visit = self.workers.update([batch.rows[i].student for i in indices], fields, denominator_fields(denominators))
         if not np.isfinite(visit.grad_norm):
-            raise FloatingPointError(f"the gradient norm of minibatch {number} is {visit.grad_norm}; no step was made")
+            raise Diverged(
+                f"update {update}: the gradient norm of minibatch {number} is {visit.grad_norm}; no step was made; {learning_rate_advice(self.cfg)}"
+            )
         # The workers' own numbers through the same function: token rows and means need no second implementation.
         inputs = token_batch(batch, indices, visit.logp, visit.entropy, teacher)
         output = objective(inputs, denominators, self.cfg.objective)
