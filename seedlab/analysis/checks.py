@@ -62,6 +62,8 @@ def _opd_gradient(run: Run) -> str:
     cfg = run.config
     if cfg.objective.opd_coef == 0:
         raise Skipped("the method has no distillation term (objective.opd_coef=0)")
+    if cfg.engine == "verl":
+        raise Skipped("engine=verl does not measure the gradient norms of single terms")
     metrics, every = run.metrics, cfg.stage2.log_gradient_terms_every
     if not every:
         raise Skipped("gradient norms were not measured (stage2.log_gradient_terms_every=0)")

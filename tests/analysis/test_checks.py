@@ -98,6 +98,8 @@ def test_zero_opd_gradient_with_a_teacher_fails_and_without_one_is_not_checked(t
     assert infinite["OPD gradient"].state == "failed" and infinite["no metric is infinite"].state == "failed"
     missing = states(fake_run(tmp_path / "nan", metric_values={"optim/grad_norm_opd": float("nan")}))
     assert missing["OPD gradient"].state == "failed"
+    verl = states(fake_run(tmp_path / "verl", config(engine="verl"), metric_values={"optim/grad_norm_opd": float("nan")}))
+    assert verl["OPD gradient"].state == "not checked" and "engine=verl" in verl["OPD gradient"].detail
     none = states(fake_run(tmp_path / "none", accepted=False))
     assert none["OPD gradient"].state == "not checked" and none["gate = sigmoid(beta Δ)"].state == "not checked"
 

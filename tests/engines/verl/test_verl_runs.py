@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from seedlab.analysis.checks import check_run
 from seedlab.store import open_run
 from seedlab.store.checkpoint import latest_checkpoint
 
@@ -80,6 +81,8 @@ def seed_run(under_verl, own_cache, tmp_path_factory):
 def test_seed_takes_the_same_course_as_in_process(seed_run, own_cache, tmp_path):
     assert_same_course(seed_run, local_run(tmp_path / "local", own_cache))
     assert seed_run.manifest["model"]["world_size"] == 2
+    results = check_run(seed_run.path)
+    assert not [r for r in results if r.state == "failed"] and sum(r.state == "passed" for r in results) >= 9, results
     gates = seed_run.tokens(update=1)["gate"].dropna()
     assert gates.std() > 0 and seed_run.metrics["cost/teacher_tokens"].min() > 0
 
