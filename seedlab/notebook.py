@@ -61,11 +61,17 @@ def runs_root() -> Path:
     return next((folder / "runs" for folder in (here, *here.parents) if (folder / "runs").is_dir()), here / "runs")
 
 
+def located(path: str | Path) -> Path:
+    """`path`, or what it means from the folder above `runs_root()`: a notebook's own folder is below it."""
+    there = runs_root().parent / path
+    return there if not Path(path).exists() and there.exists() else Path(path)
+
+
 def find(run: str | Path) -> Path:
     """The run folder meant by a path or by a name below `runs_root()`.  Raises JobError naming near ones."""
     from seedlab.jobs import find_run
 
-    return find_run(run, runs_root())
+    return find_run(located(run), runs_root())
 
 
 def choose_run(

@@ -52,7 +52,9 @@ class TypedSkill:
 def snapshots(run: Run) -> list[str]:
     """Names of the weights that are still in the folder: numbers of updates, oldest first, and `reference`."""
     found = [str(number) for number in complete_checkpoints(run.path)]
-    return ([REFERENCE] if (run.path / "checkpoints" / REFERENCE / "config.json").is_file() else []) + found
+    # the runs that ship keep the tokenizer of their start without its weights
+    weights = [file for pattern in ("*.safetensors", "*.bin", "*.gguf") for file in (run.path / "checkpoints" / REFERENCE).glob(pattern)]
+    return ([REFERENCE] if weights else []) + found
 
 
 def nearest_snapshot(run: Run, update: int) -> str | None:

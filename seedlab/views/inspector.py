@@ -8,6 +8,7 @@ import pandas as pd
 
 from seedlab.analysis.frames import token_updates
 from seedlab.errors import UserError
+from seedlab.notebook import located
 from seedlab.store.errors import RunError
 from seedlab.store.files import write_text
 from seedlab.store.reader import Run, open_run
@@ -32,7 +33,7 @@ def inspect_tokens(
     that played the task, side by side.  `checkpoint`: weights of this run (the number of an update, or "reference")
     that score a typed skill; by default the newest not past the update.  Raises RunError naming what is not there.
     """
-    run = run_or_path if isinstance(run_or_path, Run) else open_run(run_or_path)
+    run = run_or_path if isinstance(run_or_path, Run) else open_run(located(run_or_path))
     return TokenInspector(run, update=update, trajectory=trajectory, compare=compare, checkpoint=checkpoint)
 
 
@@ -95,7 +96,7 @@ class TokenInspector:
         if isinstance(other, int):
             run, wanted = self.run, other
         else:
-            run = other if isinstance(other, Run) else open_run(other)
+            run = other if isinstance(other, Run) else open_run(located(other))
             wanted = self.update if update is None else update
         row = self.story.trajectory
         self._beside(load_story(run, wanted, _same_task(run, wanted, row["task"], row["n"])))
@@ -113,7 +114,10 @@ class TokenInspector:
         if name is None:
             name = typed_skill.nearest_snapshot(self.run, self.update)
             if name is None:
-                raise UserError(f"{self.run.path} holds no checkpoint any more, so that a skill cannot be scored; the recorded values need none")
+                raise UserError(
+                    f"{self.run.path} holds no weights, so that a skill cannot be scored; the recorded values need none. Runs of your own hold "
+                    "them (stage2.keep_checkpoints); `seedlab example --keep-checkpoints` makes the runs that ship anew with theirs"
+                )
         if self._snapshot is None or self._snapshot.name != str(name):
             self._snapshot = typed_skill.load_snapshot(self.run, name)
         record = next(t for t in self.run.records(self.update) if t.id == self.trajectory)

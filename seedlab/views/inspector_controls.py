@@ -120,7 +120,7 @@ class _Controls:
             self.snapshot.value = wanted if wanted in names else nearest_snapshot(self.inspector.run, self.inspector.update)
             return
         self.score.disabled = self.skill.disabled = True
-        self.skill.placeholder = "The run's checkpoints are gone, so that no skill can be scored; the recorded values need none."
+        self.skill.placeholder = NO_WEIGHTS
 
     def _own_skill(self) -> str:
         card = self.inspector.story.skill
@@ -160,6 +160,12 @@ class _Controls:
     def _score_typed(self) -> None:
         self.said.value = "loading the weights and scoring …"
         self.inspector.score_skill(self.skill.value, self.snapshot.value)
+
+
+NO_WEIGHTS = (
+    "This run folder holds no weights, so that no skill can be scored; the recorded values need none. "
+    "`seedlab example --out runs/my-example --keep-checkpoints` makes runs that hold them."
+)
 
 
 def _label(row: dict) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from seedlab.notebook import located
 from seedlab.store.files import write_text
 from seedlab.store.reader import Run
 from seedlab.views import watch_html
@@ -31,7 +32,7 @@ class WatchView:
 
     def __init__(self, path: str | Path, *, refresh_s: float = 2.0):
         # Absolute, so that the view survives a change of the notebook's folder.
-        self.path, self.refresh_s = Path(path).absolute(), refresh_s
+        self.path, self.refresh_s = located(path).absolute(), refresh_s
         self._watcher = Watcher(self.path)
         self._lock = threading.Lock()
 
