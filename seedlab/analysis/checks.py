@@ -216,7 +216,7 @@ def _no_leaks(run: Run) -> str:
             raise Broken(f"update {update}: the prompt of {trajectory} step {step} contains the skill {text!r}")
         skills, prompts, short = skills + found.searched, prompts + len(steps), short + found.too_short
     if not skills:
-        raise Skipped("the run has no accepted skill that is long enough to look for")
+        raise Skipped("no accepted skill of the run is long enough to be looked for: a few common words would be found in any prompt")
     left_out = f"; {told} trajectories were given a skill on purpose and left out" if told else ""
     left_out += f"; {short} skills are too short to look for" if short else ""
     return f"{skills} skill texts in {prompts} prompts{left_out}; prompts of evaluations are not stored: they were searched while they were played"

@@ -66,7 +66,8 @@ class Reading:
     @property
     def verdict(self) -> str:
         if not self.warns:
-            return "no warning"
+            can_fall = self.early.estimate != 0 or not self.rule.limit.startswith("below")
+            return "no warning" if can_fall else "not judged: it was 0 from the start"
         of = f"in {len(self.beyond)} of {self.late.n} seeds" if self.late.n > 1 else "in the only seed"
         return f"warning {of}: {self.rule.means}"
 

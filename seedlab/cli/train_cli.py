@@ -132,9 +132,6 @@ def _show(run) -> int:
 def run_rollout(args: argparse.Namespace) -> int:
     from seedlab.cli.replay import first_difference, read_rollout, record_of
     from seedlab.config.presets import config_hash
-    from seedlab.episodes.play import Episode
-    from seedlab.policy.load import model_hash
-    from seedlab.train.open_session import open_session
 
     saved, target = None, output_file(args.save, "--save", "rollout.json")
     if args.replay:
@@ -147,6 +144,11 @@ def run_rollout(args: argparse.Namespace) -> int:
     cfg = load_config(preset, overrides)
     temperature = cfg.rollout.temperature if temperature is None else temperature
     _check_task(cfg, task)
+    # only now what takes seconds to import
+    from seedlab.episodes.play import Episode
+    from seedlab.policy.load import model_hash
+    from seedlab.train.open_session import open_session
+
     session, path = open_session(cfg, model, ProgressLine())
     trajectory = session.play([Episode(task, 0)], phase="rollout", update=0, seed=cfg.seed, temperature=temperature)[0]
     _show_trajectory(trajectory)

@@ -34,7 +34,8 @@ def open_run(path: str | Path) -> "Run":
         raise RunError(f"{path} is not a folder; `seedlab jobs` lists runs")
     if not (path / "config.json").exists():
         if (path / "job.json").exists():
-            raise RunError(f"{path} is a job that has not started its run yet; `seedlab logs {path}` shows why")
+            state = read_status(path)["state"] if (path / "status.json").exists() else "unknown"
+            raise RunError(f"{path} is a job that is {state}; its run has not begun, so that there is nothing to read. `seedlab logs {path}` shows what it said")
         raise RunError(f"{path} holds no config.json, so it is not a run folder")
     return Run(path)
 

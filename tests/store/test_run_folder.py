@@ -297,7 +297,7 @@ def test_what_is_no_run_folder_is_said_so(tmp_path):
     with pytest.raises(RunError, match="holds no config.json, so it is not a run folder"):
         open_run(tmp_path)
     (tmp_path / "job.json").write_text("{}")
-    with pytest.raises(RunError, match="has not started its run yet; `seedlab logs"):
+    with pytest.raises(RunError, match="its run has not begun, so that there is nothing to read. `seedlab logs"):
         open_run(tmp_path)
 
 

@@ -1,7 +1,9 @@
 """A run named as the README names it is found from the folder of the notebooks, too."""
 
-import seedlab
+import pytest
 from example_runs import EXAMPLE
+
+import seedlab
 from seedlab.notebook import located
 
 
@@ -16,8 +18,9 @@ def test_a_run_named_from_the_repository_is_found_from_the_notebooks_folder(monk
 
 
 def test_a_run_without_weights_offers_none_and_says_how_to_have_some():
-    from seedlab.views.inspector_controls import NO_WEIGHTS, Controls
+    pytest.importorskip("ipywidgets", reason="controls need the extra `notebooks`")
+    from seedlab.views import inspector_controls
 
-    controls = Controls(seedlab.inspect_tokens(EXAMPLE / "seed-s0"))
+    controls = inspector_controls._Controls(seedlab.inspect_tokens(EXAMPLE / "seed-s0"))
     assert controls.snapshot.options == () and controls.score.disabled and controls.skill.disabled
-    assert controls.skill.placeholder == NO_WEIGHTS
+    assert "--keep-checkpoints" in controls.skill.placeholder == inspector_controls.NO_WEIGHTS
