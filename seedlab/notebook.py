@@ -67,11 +67,12 @@ def located(path: str | Path) -> Path:
     return there if not Path(path).exists() and there.exists() else Path(path)
 
 
-def find(run: str | Path) -> Path:
-    """The run folder meant by a path or by a name below `runs_root()`.  Raises JobError naming near ones."""
+def find(run: str | Path, *, several: bool = False) -> Path:
+    """The run folder meant by a path or by a name below `runs_root()`; with `several` also a folder that holds runs.
+    Raises JobError naming near ones."""
     from seedlab.jobs import find_run
 
-    return find_run(located(run), runs_root())
+    return find_run(located(run), runs_root(), several=several)
 
 
 def choose_run(

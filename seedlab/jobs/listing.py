@@ -56,14 +56,16 @@ def jobs_frame(root: str | Path = "runs"):
     return pd.DataFrame(jobs(root), columns=columns)
 
 
-def find_run(name: str | Path, root: str | Path = "runs") -> Path:
-    """The run folder meant by a path, or by a name below `root`.  Raises JobError, naming near ones, where there is none,
-    or where the folder is none of a run."""
+def find_run(name: str | Path, root: str | Path = "runs", *, several: bool = False) -> Path:
+    """The run folder meant by a path, or by a name below `root`; with `several` a folder that holds runs will do too.
+    Raises JobError, naming near ones, where there is none, or where the folder is none of a run."""
     found = [candidate for candidate in (Path(name), Path(root) / name) if candidate.is_dir()]
     for candidate in found:
         if any((candidate / mark).exists() for mark in _RUN_FILES):
             return candidate
     inside = [str(folder) for folder in run_folders(found[0])] if found else []
+    if inside and several:
+        return found[0]
     if inside:
         raise JobError(f"{found[0]} is not a run folder: it has no config.json. It holds runs; name one: {_listed(inside)}")
     if found:

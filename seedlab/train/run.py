@@ -19,7 +19,7 @@ from seedlab.errors import UserError
 from seedlab.jobs.signals import stop_on_signals
 from seedlab.policy.load import load_policy
 from seedlab.store import RunWriter
-from seedlab.store.checkpoint import latest_checkpoint
+from seedlab.store.checkpoint import latest_checkpoint, verify_checkpoint
 from seedlab.store.layout import complete, configuration_of
 from seedlab.store.reader import Run
 from seedlab.store.results import append_result, result_row
@@ -54,6 +54,7 @@ def train(
     writer = RunWriter.create(path, cfg, resume=resume)
     if until is None and _finished(cfg, path):
         writer.release()  # nothing is left to do, and what the run said of itself stays
+        verify_checkpoint(latest_checkpoint(path)[1])
         _append(path, results)
         return Run(path)
     torch.set_num_threads(cfg.threads)

@@ -58,8 +58,8 @@ def test_03_makes_a_whole_run_and_a_loop_makes_several(papermill, tmp_path):
 
 
 def test_a_run_that_fails_fails_the_notebook(papermill, tmp_path):
-    code, said, executed = papermill("03_stage2_seed", *SUBMIT, ("overrides", "stage1.tasks=9"), ("baseline", ""))
-    assert code != 0 and "panel stage1 has 8 tasks" in said
+    code, said, executed = papermill("03_stage2_seed", *SUBMIT, ("overrides", "stage2.learning_rate=1e30"), ("baseline", ""))
+    assert code != 0 and "lower stage2.learning_rate" in said
     assert open_run(tmp_path / "runs" / "micro-seed").status["state"] == "failed"
 
 
@@ -67,6 +67,7 @@ def test_a_run_that_fails_fails_the_notebook(papermill, tmp_path):
     ("02_stage1_sft", ("wiat", "true"), "no parameter 'wiat'; did you mean 'wait'"),
     ("03_stage2_seed", ("overides", "seed=1"), "no parameter 'overides'; did you mean 'overrides'"),
     ("03_stage2_seed", ("overrides", "stage2.update=1"), "stage2.update"),
+    ("03_stage2_seed", ("overrides", "stage1.tasks=9"), "panel stage1 has 8 tasks"),
 ])  # fmt: skip
 def test_what_is_misspelt_starts_nothing(papermill, tmp_path, stem, wrong, complaint):
     code, said, _ = papermill(stem, *SUBMIT, wrong)
