@@ -58,7 +58,7 @@ def in_process(cfg, policy, batch):
     updater = Updater(cfg, policy, None, optimizer)
     indices = list(range(len(batch.rows)))
     teacher = updater._teacher(batch, indices, Ledger(1))
-    record, frame = updater._minibatch(batch, indices, teacher, 0, WeightedMeans())
+    record, frame = updater._minibatch(batch, indices, teacher, 0, WeightedMeans(), 0)
     # gradients before the clip: scaled back by what the clip took
     scale = max(1.0, record["grad_norm"] / cfg.stage2.grad_clip)
     gradients = {n: p.grad * scale for n, p in policy.model.named_parameters()}
