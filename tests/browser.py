@@ -106,9 +106,24 @@ def open_notebook(page, address: str, name: str) -> None:
     )
 
 
+STARTED = """() => [...window.jupyterapp.shell.currentWidget.content.widgets].some(
+    c => c.model.type === "code" && (c.model.executionCount !== null || c.model.executionState === "running"))"""
+
+
 def run_all(page) -> None:
-    """Run every cell.  Clicking Run while the kernel only seems idle does nothing, without a word; the command waits."""
-    page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    """Run every cell.  While the kernel only seems idle both a click on Run and the command do nothing, without a word, so
+    that it is asked again until a cell has begun."""
+    from playwright.sync_api import TimeoutError as Waited
+
+    for _ in range(6):
+        # not awaited: the command's promise may never come back
+        page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+        try:
+            page.wait_for_function(STARTED, timeout=20_000)
+            return
+        except Waited:
+            continue
+    raise AssertionError("no cell began in two minutes, though all were asked to run six times")
 
 
 def notebook(*sources: str) -> dict:
