@@ -95,8 +95,15 @@ def _wait_for(address: str, server: subprocess.Popen, log: Path, timeout: float 
 
 def open_notebook(page, address: str, name: str) -> None:
     """Open a notebook and wait until its kernel answers."""
-    page.goto(f"{address}/lab/tree/{name}")
-    page.wait_for_function("window.jupyterapp && window.jupyterapp.shell.currentWidget && window.jupyterapp.shell.currentWidget.sessionContext", timeout=90_000)
+    # reset: a workspace that the server remembers would bring the notebooks of an earlier page back to the front
+    page.goto(f"{address}/lab/tree/{name}?reset")
+    page.wait_for_function(
+        """(name) => {
+            const shown = window.jupyterapp && window.jupyterapp.shell.currentWidget;
+            return shown && shown.context && shown.context.path === name && shown.sessionContext;
+        }""",
+        arg=name, timeout=90_000,
+    )  # fmt: skip
     page.evaluate(
         """async () => {
             const session = window.jupyterapp.shell.currentWidget.sessionContext;

@@ -266,8 +266,8 @@ def test_another_run_and_another_update_stand_beside(box, runs):
 
 def test_without_checkpoints_the_typed_skill_says_so(box, runs, tmp_path):
     # The fake run has a tokenizer's folder, but no weights.
-    assert box.score.disabled and "checkpoints are gone" in box.skill.placeholder
-    with pytest.raises(UserError, match="holds no checkpoint any more"):
+    assert box.score.disabled and "holds no weights" in box.skill.placeholder
+    with pytest.raises(UserError, match="holds no weights, so that"):
         box.inspector.score_skill("look first in the fridge")
 
 
@@ -319,7 +319,7 @@ def test_a_typed_skill_shows_the_gates_of_the_checkpoint(finished, tmp_path):
     assert inspector.stories[1].skill.text == "look first in the fridge" and "started from" in inspector.stories[1].note
     copy = tmp_path / "copy"
     shutil.copytree(finished.path, copy, ignore=shutil.ignore_patterns("checkpoints"))
-    with pytest.raises(UserError, match="holds no checkpoint"):
+    with pytest.raises(UserError, match="holds no weights"):
         inspect_tokens(copy).score_skill("look")
     with pytest.raises(UserError, match="has no weights '2'; .*the folder has none"):
         inspect_tokens(copy, checkpoint=2).score_skill("look")
