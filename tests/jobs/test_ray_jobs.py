@@ -145,10 +145,9 @@ def test_the_real_ray_runs_stops_and_leaves_nothing(token, tmp_path, monkeypatch
     """A real head with token authentication, a job that ends, one that is cancelled, and the end of exactly these."""
     if python := os.environ.get("SEEDLAB_VERL_PYTHON"):  # that environment has Ray too
         monkeypatch.setenv("PATH", os.pathsep.join([os.environ["PATH"], str(Path(python).parent)]))
-    try:
-        ray_cluster.ray_command()
-    except JobError as error:
-        pytest.skip(f"wanted ray, beside this interpreter, in the environment that `make verl` makes, or on PATH: {error}")
+    elif shutil.which("ray") is None and not Path(sys.executable).with_name("ray").exists():
+        pytest.skip("wanted ray (ray[default]==2.60.0), beside this interpreter, on PATH, or in the environment that `make verl` makes")
+    ray_cluster.ray_command()  # where Ray was named or seen, not finding it is a failure
     monkeypatch.setenv("SEEDLAB_CACHE", str(tmp_path / "cache"))
     port, dashboard = free_ports(2)
     # Ray's sockets need a short path

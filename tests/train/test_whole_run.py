@@ -10,9 +10,9 @@ from compare_runs import file_hash, weights_hash
 from new_process import command_process, train_process
 
 from seedlab.errors import UserError
-from seedlab.store.files import read_json, write_json
 from seedlab.store import RunError, open_run
 from seedlab.store.checkpoint import latest_checkpoint
+from seedlab.store.files import read_json, write_json
 from seedlab.store.layout import default_out
 from seedlab.train.run import resume, train
 from seedlab.train.stage2 import Interrupted
