@@ -123,7 +123,7 @@ def mask_mismatch(tokens: pd.DataFrame, trajectories: pd.DataFrame, skills: pd.D
     rules = (
         ("was sampled but is masked out of the policy term", ~(tokens["mask_policy"].to_numpy() | tokens["trajectory"].isin(failed).to_numpy())),
         ("learns although the infrastructure failed in its episode", (tokens["mask_policy"].to_numpy() | taught) & tokens["trajectory"].isin(failed).to_numpy()),
-        ("is distilled by a method without distillation", taught & (objective.opd_coef == 0)),
+        ("is distilled by a method without distillation", taught & (not objective.uses_teacher)),
         (f"is distilled outside objective.where={objective.where}", taught & ~allowed),
         ("is distilled although its trajectory has no accepted skill", taught & needs_skill & ~tokens["trajectory"].isin(usable).to_numpy()),
     )

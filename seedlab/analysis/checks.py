@@ -15,10 +15,12 @@ from seedlab.analysis.check_records import (
     ADVANTAGE_TOLERANCE, GATE_TOLERANCE, GRADIENT_JUMP, REPLAY_TOLERANCE, expected_advantages, expected_gate, leaked_skills, mask_mismatch, panel_hash,
     token_mismatch,
 )  # fmt: skip
+from seedlab.analysis.check_credit import token_advantages
 from seedlab.analysis.check_metrics import summary_mismatch
 from seedlab.analysis.check_recorded import metrics_from_tables, recorded_settings
 from seedlab.analysis.check_results import FAILED, NOT_CHECKED, PASSED, Broken, CheckResult, Skipped
 from seedlab.analysis.frames import token_updates
+from seedlab.config.schedule import at_update
 from seedlab.store.errors import RunError
 from seedlab.store.reader import Run, open_run
 
@@ -67,7 +69,8 @@ def _opd_gradient(run: Run) -> str:
     metrics, every = run.metrics, cfg.stage2.log_gradient_terms_every
     if not every:
         raise Skipped("gradient norms were not measured (stage2.log_gradient_terms_every=0)")
-    due = metrics[metrics["update"] % every == 0]
+    scheduled = metrics["update"].map(lambda update: at_update(cfg.objective, int(update)).opd_coef != 0)
+    due = metrics[(metrics["update"] % every == 0) & scheduled]
     if due.empty:
         raise Skipped("no update with measured gradient norms yet")
     if "optim/grad_norm_opd" not in due or due["optim/grad_norm_opd"].isna().any():
@@ -105,6 +108,8 @@ def _each_tokens(run: Run) -> Iterator[tuple[int, pd.DataFrame]]:
 
 
 def _gate(run: Run) -> str:
+    if run.config.objective.opd_coef == 0:
+        raise Skipped("the method has no gate (objective.opd_coef=0)")
     count = 0
     for update, tokens in _each_tokens(run):
         taught, other = tokens[tokens["mask_opd"]], tokens[~tokens["mask_opd"]]
@@ -287,6 +292,7 @@ CHECKS: dict[str, Callable[[Run], str]] = {
     "gate = sigmoid(beta Δ)": _gate,
     "skills change log-probs": _delta,
     "advantages": _advantages,
+    "advantages of tokens": token_advantages,
     "sampled = scored log-probs": _rollout_log_probs,
     "token ids as sampled": _token_ids,
     "masks": _masks,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from seedlab.config.credit_rules import credit_faults
 from seedlab.config.names import flatten
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ TRAINING_PANELS = ("stage1", "train", "demonstrations")
 
 def contradictions(cfg: Config) -> list[str]:
     """One sentence per fault, each with the key, why it is one and what to set instead; empty for a sound configuration."""
-    rules = (_sizes, _temperatures, _ranges, _panels, _signal, _shapes)
+    rules = (_sizes, _temperatures, _ranges, _panels, _signal, _shapes, credit_faults)
     return [text for rule in rules for text in rule(cfg)]
 
 

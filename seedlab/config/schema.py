@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedlab.config.bounds import contradictions
 
+OWN_SKILLS = ("own", "shuffled")  # objective.skill_from whose texts the policy's own snapshot writes
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -171,7 +172,10 @@ class ObjectiveConfig(Section):
     dual_clip: float | None = Field(3.0, gt=1, description="lower bound c of the dual clip for negative advantages; None is off")
     kl_estimator: Literal["k1", "k2", "k3"] = Field("k3", description="estimator of the KL term; in the loss k3 has the gradient of KL(ref, policy), k2 that of KL(policy, ref)")
     reference: Literal["initial", "old", "none"] = Field("initial", description="pi_ref: the checkpoint Stage 2 starts from, theta_old, or no KL")
-    advantage: Literal["grpo", "rloo"] = Field("grpo", description="group-relative baseline: the group's mean, or the mean of the others")
+    ratio: Literal["token", "sequence"] = Field("token", description="probability ratio of the policy loss: each token's own, or the geometric mean over its row (GSPO), which wants a far smaller clip_low and clip_high")
+    advantage: Literal["grpo", "rloo", "gigpo"] = Field("grpo", description="group-relative baseline: the group's mean, the mean of the others, or the group's mean plus a second advantage over the group's steps that share their observation")
+    step_weight: float = Field(1.0, ge=0, description="advantage=gigpo: weight of the step advantage")
+    step_discount: float = Field(0.95, ge=0, le=1, description="advantage=gigpo: discount per step of a step's return")
     advantage_scale: Literal["std", "mean"] = Field("std", description="`mean` only subtracts the group mean")
     advantage_ddof: Literal[0, 1] = Field(0, description="0 is the population standard deviation, 1 the sample one")
     advantage_eps: float = Field(1e-6, ge=0, description="added to the standard deviation")
@@ -185,6 +189,23 @@ class ObjectiveConfig(Section):
     analyzer_snapshot: Literal["synchronised", "initial"] = Field("synchronised", description="weights that write skills: the rollout policy's, or those Stage 2 started from")
     refresh_every: int = Field(1, ge=1, description="updates between refreshes of the analyzer snapshot")
     where: Literal["all", "tied", "successes", "failures"] = Field("all", description="trajectories that the distillation term applies to")
+    schedule: Literal["constant", "ramp", "decay", "stop"] = Field("constant", description="opd_coef over the updates: constant, rising to its value over schedule_updates, falling to 0 over them, or 0 from that update on")
+    schedule_updates: int = Field(100, ge=1, description="updates of a schedule that is not constant")
+    skill_advantage: Literal["none", "scaled", "added"] = Field("none", description="what the teacher does to a token's advantage: nothing, scale its size (RLSD), or add to it (OPID)")
+    scale_share: float = Field(0.5, ge=0, le=1, description="skill_advantage=scaled: share of the teacher's weight at the first update")
+    scale_updates: int = Field(100, ge=1, description="skill_advantage=scaled: updates over which that share falls linearly to 0")
+    scale_low: float = Field(0.8, gt=0, le=1, description="skill_advantage=scaled: least weight of an advantage")
+    scale_high: float = Field(1.2, ge=1, description="skill_advantage=scaled: largest weight of an advantage")
+
+    @property
+    def uses_teacher(self) -> bool:
+        """Whether sampled tokens are scored once more behind a skill."""
+        return self.opd_coef != 0 or self.skill_advantage != "none"
+
+    @property
+    def policy_writes_skills(self) -> bool:
+        """Whether the policy's own snapshot writes this run's skills."""
+        return self.uses_teacher and self.skill_from in OWN_SKILLS
 
     @model_validator(mode="after")
     def _k1_has_no_gradient(self):

@@ -32,6 +32,9 @@ _SEED = {
 }  # fmt: skip
 _STATIC = _SEED | {"skill_from": "static"}
 _OFF = {"rl_coef": 1.0, "opd_coef": 0.0}
+_RLSD = {
+    "opd_coef": 0.0, "teacher": "once", "skill_advantage": "scaled", "scale_share": 0.5, "scale_updates": 100, "scale_low": 0.8, "scale_high": 1.2,
+}  # fmt: skip
 _FROZEN = {**_NO_STAGE1, "stage2": {"updates": 0}, "objective": {"opd_coef": 0.0}}
 
 _LIBRARY = "the library of static skills"
@@ -61,7 +64,14 @@ _ALL = [
     ),
     Bundle(
         "gigpo", "GRPO with a second advantage over steps of a group that share their observation",
-        {**_NO_STAGE1, "objective": _OFF}, _BASELINE, missing="step advantages over shared observations",
+        {**_NO_STAGE1, "objective": _OFF | {"advantage": "gigpo", "step_weight": 1.0, "step_discount": 0.95}}, _BASELINE,
+    ),
+    Bundle("rloo", "the policy loss with the mean of a group's other members as the baseline",
+           {**_NO_STAGE1, "objective": _OFF | {"advantage": "rloo"}}, _BASELINE),
+    Bundle(
+        "gspo", "GRPO with one probability ratio per row, clipped within a few ten-thousandths",
+        {**_NO_STAGE1, "objective": _OFF | {"ratio": "sequence", "clip_low": 3e-4, "clip_high": 4e-4, "aggregation": "seq-mean-token-mean"}},
+        _BASELINE,
     ),
     Bundle(
         "opsd", "gated distillation from a static skill, without a policy loss (as compared in the paper)",
@@ -87,8 +97,8 @@ _ALL = [
     ),
     Bundle(
         "rlsd", "a self-teacher scales the size of the advantage, never its sign, and fades to GRPO",
-        {**_NO_STAGE1, "objective": _STATIC | {"opd_coef": 0.0}}, _STATIC_REASON,
-        missing=f"{_LIBRARY} and teacher-scaled advantages",
+        {**_NO_STAGE1, "objective": _STATIC | _RLSD}, "its teacher reads a static skill, once per update, and has no loss of its own; no Stage 1",
+        missing=_LIBRARY,
     ),
     Bundle(
         "sdar", "SEED's gate and loss with a static, retrieved skill, without Stage 1",

@@ -201,7 +201,7 @@ def merge_times(before: dict[str, float], now: dict[str, float]) -> dict[str, fl
 
 def _work(cell: Cell) -> int:
     """What a cell costs, roughly: a skill's writing and scoring add about half to an update."""
-    return cell.config.stage2.updates * (3 if cell.config.objective.opd_coef > 0 else 2)
+    return cell.config.stage2.updates * (3 if cell.config.objective.uses_teacher else 2)
 
 
 def link_arguments(cell: Cell) -> list[str]:

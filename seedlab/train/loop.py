@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from seedlab.config.schedule import at_update
 from seedlab.config.schema import Config
 from seedlab.episodes.keys import stream_key
 from seedlab.episodes.records import Skill, Trajectory
@@ -22,7 +23,7 @@ from seedlab.store.checkpoint import latest_checkpoint
 from seedlab.store.frames import skill_frame, step_frame, trajectory_frame
 from seedlab.train.batch import advantages_of, prepare_batch
 from seedlab.train.diverged import Diverged
-from seedlab.train.measures import analyzer_metrics, rollout_metrics, token_metrics
+from seedlab.train.measures import analyzer_metrics, credit_metrics, rollout_metrics, token_metrics
 from seedlab.train.session import Ledger, Progress, Session, silent
 from seedlab.train.tasks import group_episodes, tasks_of_update
 from seedlab.train.tokens import PreparedBatch, UpdateResult
@@ -113,6 +114,7 @@ class UpdateLoop:
         metrics = rollout_metrics(trajectories, advantages) | result.metrics
         metrics |= analyzer_metrics(self.session, trajectories, skills, count_reasons(skills), left_out)
         metrics |= token_metrics(result, trajectories, advantages, cfg)
+        metrics |= credit_metrics(result, advantages, at_update(cfg.objective, update))
         with ledger.phase("store"):
             self._store(update, trajectories, skills, result, advantages)
         metrics |= ledger.metrics()
@@ -127,9 +129,9 @@ class UpdateLoop:
         self.writer.metrics(update, metrics)
 
     def _skills(self, update: int, trajectories: list[Trajectory], ledger: Ledger):
-        """Skills written for this update and the one that each trajectory's teacher sees; none without an OPD term."""
-        objective = self.cfg.objective
-        if objective.opd_coef == 0:
+        """Skills written for this update and the one that each trajectory's teacher sees; none where no teacher is scored."""
+        objective = at_update(self.cfg.objective, update)
+        if not objective.uses_teacher:
             return [], None
         skills: list[Skill] = []
         if objective.skill_from in ("own", "shuffled", "scripted"):

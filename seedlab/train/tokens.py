@@ -122,7 +122,7 @@ def token_frame(
             "entropy": flat(inputs.entropy),
             "delta": opd(output.delta),
             "gate": opd(output.gate),
-            "advantage": flat(inputs.advantage),
+            "advantage": flat(output.advantage),
             "ratio": flat(output.ratio),
             "clipped": flat(output.clipped) > 0,
             "kl": flat(output.kl),

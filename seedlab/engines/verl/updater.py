@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from seedlab.config.schedule import at_update
 from seedlab.config.schema import Config
-from seedlab.engines.verl.loss import denominator_fields
+from seedlab.engines.verl.loss import loss_fields
 from seedlab.objective.compose import minibatch_denominators, objective
 from seedlab.objective.metrics import WeightedMeans
 from seedlab.train.diverged import Diverged, learning_rate_advice
@@ -38,10 +39,10 @@ class VerlUpdater:
         parts = minibatch_plan(len(batch.rows), self.cfg.stage2, seed=seed, update=update)
         means, records, frames = WeightedMeans(), [], []
         self.trainer.sleep()
-        entropy = self._prepare(batch, ledger)
+        entropy = self._prepare(batch, ledger, update)
         peak = 0.0
         for number, indices in enumerate(parts):
-            teacher = self._teacher(batch, indices, ledger)
+            teacher = self._teacher(batch, indices, ledger, update)
             with ledger.phase("student"):
                 visit, frame, terms = self._minibatch(batch, indices, teacher, number, means, update)
             ledger.count("student", sum(len(batch.rows[i].ids) for i in indices), backward=True)
@@ -53,9 +54,9 @@ class VerlUpdater:
         metrics = {"cost/peak_memory_mb": peak} if records else {}
         return UpdateResult(metrics, tokens, sum(r["stepped"] for r in records), means, records, entropy)
 
-    def _prepare(self, batch: PreparedBatch, ledger: Ledger) -> list[torch.Tensor]:
+    def _prepare(self, batch: PreparedBatch, ledger: Ledger, update: int) -> list[torch.Tensor]:
         """Log-probs that stay fixed during the update; returns the entropies under theta_old."""
-        objective_cfg, size = self.cfg.objective, sum(len(r.ids) for r in batch.rows)
+        objective_cfg, size = at_update(self.cfg.objective, update), sum(len(r.ids) for r in batch.rows)
         with ledger.phase("old"):
             old = self.workers.score([r.student for r in batch.rows])
         ledger.count("old", size)
@@ -66,12 +67,12 @@ class VerlUpdater:
             ledger.count("reference", size)
         elif objective_cfg.kl_coef != 0 and objective_cfg.reference == "old":
             batch.logp_ref = old_log_probs(batch, range(len(batch.rows)))
-        if objective_cfg.opd_coef != 0 and objective_cfg.teacher == "once":
+        if objective_cfg.uses_teacher and objective_cfg.teacher == "once":
             batch.logp_teacher_once = self._score_teacher(batch, range(len(batch.rows)), ledger)
         return [entropy for _, entropy in old]
 
-    def _teacher(self, batch: PreparedBatch, indices, ledger: Ledger) -> list[torch.Tensor] | None:
-        if self.cfg.objective.opd_coef == 0:
+    def _teacher(self, batch: PreparedBatch, indices, ledger: Ledger, update: int) -> list[torch.Tensor] | None:
+        if not at_update(self.cfg.objective, update).uses_teacher:
             return None
         if batch.logp_teacher_once is not None:
             return [batch.logp_teacher_once[i] for i in indices]
@@ -87,17 +88,17 @@ class VerlUpdater:
         return [found.get(i, torch.zeros(len(batch.rows[i].positions))) for i in indices]
 
     def _minibatch(self, batch: PreparedBatch, indices: list[int], teacher, number: int, means: WeightedMeans, update: int):
-        masks = minibatch_masks(batch, indices)
-        denominators = minibatch_denominators(*masks, self.cfg.objective)
+        masks, objective_cfg = minibatch_masks(batch, indices), at_update(self.cfg.objective, update)
+        denominators = minibatch_denominators(*masks, objective_cfg)
         fields = token_fields(batch, indices, teacher)
-        visit = self.workers.update([batch.rows[i].student for i in indices], fields, denominator_fields(denominators))
+        visit = self.workers.update([batch.rows[i].student for i in indices], fields, loss_fields(denominators, update))
         if not np.isfinite(visit.grad_norm):
             raise Diverged(
                 f"update {update}: the gradient norm of minibatch {number} is {visit.grad_norm}; no step was made; {learning_rate_advice(self.cfg)}"
             )
         # The workers' own numbers through the same function: token rows and means need no second implementation.
         inputs = token_batch(batch, indices, visit.logp, visit.entropy, teacher)
-        output = objective(inputs, denominators, self.cfg.objective)
+        output = objective(inputs, denominators, objective_cfg)
         means.add_all(output.sums)
         terms = {name: float(value) for name, value in output.terms.items()}
         return visit, token_frame(batch, indices, inputs, output, number), terms
