@@ -40,7 +40,7 @@ def expected_step_advantages(trajectories: pd.DataFrame, steps: pd.DataFrame, cf
 
 
 def expected_token_advantages(
-    tokens: pd.DataFrame, trajectories: pd.DataFrame, steps: pd.DataFrame, cfg: ObjectiveConfig, update: int
+    tokens: pd.DataFrame, trajectories: pd.DataFrame, steps: pd.DataFrame, steps_skilled: pd.DataFrame, cfg: ObjectiveConfig, update: int
 ) -> np.ndarray:
     """What each row of `tokens` was trained with.  Steps of a penalised format keep their own value with step statistics,
     which the tables do not hold apart: those tokens are NaN."""
@@ -59,6 +59,10 @@ def expected_token_advantages(
     if objective.skill_advantage == "scaled":
         weight = np.clip(np.exp(np.sign(advantage) * shift), objective.scale_low, objective.scale_high)
         advantage = np.where(taught, advantage * (1 - objective.scale_share + objective.scale_share * weight), advantage)
+    if objective.skill_advantage == "added":
+        told = steps_skilled[steps_skilled["accepted"].astype(bool)]
+        own = pd.MultiIndex.from_frame(tokens[["trajectory", "step"]]).isin(pd.MultiIndex.from_frame(told[["trajectory", "step"]]))
+        advantage = advantage + np.where(own, objective.step_coef, objective.episode_coef) * shift
     return advantage
 
 
@@ -70,7 +74,7 @@ def token_advantages(run: Run) -> str:
             continue
         tokens = run.tokens(update=update)
         tokens = tokens[tokens["mask_policy"]]
-        expected = expected_token_advantages(tokens, run.trajectories(update), run.steps(update), cfg, update)
+        expected = expected_token_advantages(tokens, run.trajectories(update), run.steps(update), run.step_skills(update), cfg, update)
         gap = np.abs(tokens["advantage"].to_numpy(dtype=np.float64) - expected)
         wrong = gap > 10 * ADVANTAGE_TOLERANCE * np.maximum(1.0, np.abs(expected))  # float32 log-probs under an exponential
         if wrong.any():

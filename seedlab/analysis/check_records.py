@@ -115,7 +115,7 @@ def mask_mismatch(tokens: pd.DataFrame, trajectories: pd.DataFrame, skills: pd.D
     owner = trajectories.set_index("id").loc[tokens["trajectory"]]
     taught = tokens["mask_opd"].to_numpy()
     objective, usable = cfg.objective, set(skills.loc[skills["accepted"], "trajectory"])
-    needs_skill = objective.skill_from == "shuffled" or (objective.skill_from in ("own", "scripted") and cfg.analyzer.drop_unusable)
+    needs_skill = objective.skill_from == "shuffled" or (objective.skill_from in ("own", "scripted", "external") and cfg.analyzer.drop_unusable)
     allowed = {
         "all": np.ones(len(tokens), dtype=bool), "tied": owner["tied"].to_numpy(), "successes": owner["success"].to_numpy(),
         "failures": ~owner["success"].to_numpy(),

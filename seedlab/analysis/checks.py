@@ -214,7 +214,8 @@ def _no_leaks(run: Run) -> str:
         written, played, steps = run.skills(update), run.trajectories(update), run.steps(update)
         on_purpose = set(played.loc[played["prompt_skill"] != "", "id"])
         told += len(on_purpose)
-        texts = sorted(set(written.loc[written["accepted"], "text"]))
+        told_apart = run.step_skills(update)
+        texts = sorted(set(written.loc[written["accepted"], "text"]) | set(told_apart.loc[told_apart["accepted"].astype(bool), "text"]))
         found = leaked_skills(texts, steps[~steps["trajectory"].isin(on_purpose)], tokenizer)
         if found.leaks:
             text, trajectory, step = found.leaks[0]

@@ -17,5 +17,10 @@ def credit_faults(cfg: Config) -> Iterator[str]:
             f"objective.skill_advantage={objective.skill_advantage} changes the advantages of the policy loss, which objective.rl_coef=0 leaves out; "
             "set rl_coef above 0, or skill_advantage=none"
         )
+    if objective.critical_steps and objective.skill_from not in ("scripted", "external"):
+        yield (
+            f"objective.critical_steps={objective.critical_steps} asks for skills of single steps, which only the scripted and the external analyzer write; "
+            f"set objective.skill_from=external, or critical_steps=0 with skill_from={objective.skill_from}"
+        )
     if objective.schedule != "constant" and not objective.opd_coef:
         yield f"objective.schedule={objective.schedule} has nothing to change while objective.opd_coef is 0; set schedule=constant, or opd_coef above 0"

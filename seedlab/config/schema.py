@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedlab.config.bounds import contradictions
 
+WRITTEN_SKILLS = ("own", "shuffled", "scripted", "external")  # objective.skill_from that ask an analyzer in every update
 OWN_SKILLS = ("own", "shuffled")  # objective.skill_from whose texts the policy's own snapshot writes
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -185,7 +186,7 @@ class ObjectiveConfig(Section):
     aggregation: Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "fixed"] = Field("token-mean", description="how token losses become one number, over the whole minibatch")
     fixed_denominator: float = Field(4096.0, gt=0, description="tokens; used by aggregation=fixed only")
     teacher: Literal["live", "once"] = Field("live", description="score the skill context under live theta, or once per update under theta_old")
-    skill_from: Literal["own", "static", "scripted", "shuffled", "empty"] = Field("own", description="whose skill the teacher reads: its own hindsight skill, a library's, the scripted analyzer's, another trajectory's, or none")
+    skill_from: Literal["own", "static", "scripted", "external", "shuffled", "empty"] = Field("own", description="whose skill the teacher reads: its own hindsight skill, a library's, the scripted analyzer's, that of the external analyzer (external.kind), another trajectory's, or none")
     analyzer_snapshot: Literal["synchronised", "initial"] = Field("synchronised", description="weights that write skills: the rollout policy's, or those Stage 2 started from")
     refresh_every: int = Field(1, ge=1, description="updates between refreshes of the analyzer snapshot")
     where: Literal["all", "tied", "successes", "failures"] = Field("all", description="trajectories that the distillation term applies to")
@@ -194,6 +195,9 @@ class ObjectiveConfig(Section):
     skill_advantage: Literal["none", "scaled", "added"] = Field("none", description="what the teacher does to a token's advantage: nothing, scale its size (RLSD), or add to it (OPID)")
     scale_share: float = Field(0.5, ge=0, le=1, description="skill_advantage=scaled: share of the teacher's weight at the first update")
     scale_updates: int = Field(100, ge=1, description="skill_advantage=scaled: updates over which that share falls linearly to 0")
+    episode_coef: float = Field(0.001, ge=0, description="skill_advantage=added: weight of l_t - l_o where the teacher reads the episode's skill")
+    step_coef: float = Field(0.001, ge=0, description="skill_advantage=added: the same where it reads the skill of the token's own step")
+    critical_steps: int = Field(0, ge=0, le=1000, description="steps of a trajectory, at most, for which the analyzer writes skills of their own, which replace the episode's there; 0 asks for none (opid 5, on Search 2)")
     scale_low: float = Field(0.8, gt=0, le=1, description="skill_advantage=scaled: least weight of an advantage")
     scale_high: float = Field(1.2, ge=1, description="skill_advantage=scaled: largest weight of an advantage")
 
@@ -201,6 +205,11 @@ class ObjectiveConfig(Section):
     def uses_teacher(self) -> bool:
         """Whether sampled tokens are scored once more behind a skill."""
         return self.opd_coef != 0 or self.skill_advantage != "none"
+
+    @property
+    def writes_skills(self) -> bool:
+        """Whether an analyzer reads this run's trajectories."""
+        return self.uses_teacher and self.skill_from in WRITTEN_SKILLS
 
     @property
     def policy_writes_skills(self) -> bool:

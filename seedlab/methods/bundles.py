@@ -36,6 +36,10 @@ _RLSD = {
     "opd_coef": 0.0, "teacher": "once", "skill_advantage": "scaled", "scale_share": 0.5, "scale_updates": 100, "scale_low": 0.8, "scale_high": 1.2,
 }  # fmt: skip
 _FROZEN = {**_NO_STAGE1, "stage2": {"updates": 0}, "objective": {"opd_coef": 0.0}}
+_OPID = {
+    "opd_coef": 0.0, "teacher": "once", "skill_from": "external", "skill_advantage": "added", "episode_coef": 0.001, "step_coef": 0.001,
+    "critical_steps": 5,
+}  # fmt: skip
 
 _LIBRARY = "the library of static skills"
 _NOT_TRAINED = "the method trains nothing: its frozen weights are evaluated"
@@ -106,7 +110,7 @@ _ALL = [
     ),
     Bundle(
         "opid", "signed episode- and step-level skill advantages from an external analyzer",
-        {**_NO_STAGE1, "objective": _OFF}, _BASELINE, missing="step-level skills and signed skill advantages",
+        {**_NO_STAGE1, "objective": _SEED | _OPID}, "its skills come from an external analyzer, and change advantages instead of adding a term; no Stage 1",
     ),
     Bundle("seed", "hindsight-skill SFT, then GRPO with gated distillation from the policy's own skills",
            {**_WITH_STAGE1, "objective": _SEED}, "the paper's method"),

@@ -25,7 +25,8 @@ class TokenBatch:
     logp: live student log-probs (gradient).  logp_old: under theta_old.  logp_ref: under pi_ref, or None.
     logp_teacher: same tokens with the skill in context, or None.  entropy: of the student's distribution (gradient),
     or None.  advantage: of the token's trajectory.  mask_policy: 1 on sampled tokens of scored trajectories.
-    mask_opd: 1 where such a token also has a usable skill.
+    mask_opd: 1 where such a token also has a usable skill.  mask_step: 1 where that is a skill of the token's own step, or
+    None where no step has one.
     """
 
     logp: torch.Tensor
@@ -36,9 +37,10 @@ class TokenBatch:
     advantage: torch.Tensor
     mask_policy: torch.Tensor
     mask_opd: torch.Tensor
+    mask_step: torch.Tensor | None = None
 
     def __post_init__(self):
-        for name in ("logp_old", "logp_ref", "logp_teacher", "entropy", "advantage", "mask_policy", "mask_opd"):
+        for name in ("logp_old", "logp_ref", "logp_teacher", "entropy", "advantage", "mask_policy", "mask_opd", "mask_step"):
             value = getattr(self, name)
             if value is not None and value.shape != self.logp.shape:
                 raise ValueError(f"TokenBatch.{name} is {tuple(value.shape)}, but logp is {tuple(self.logp.shape)}")
@@ -112,7 +114,7 @@ def objective(inputs: TokenBatch, denominators: MinibatchDenominators, cfg: Obje
     # Masked log-probs are set equal before exp(), so that padding gives ratio 1 and can spread no inf or NaN.
     policy = losses.policy_loss(
         _inside(logp, kept), _inside(inputs.logp_old, kept), advantage, cfg.clip_low, cfg.clip_high, cfg.dual_clip,
-        sequence=kept if cfg.ratio == "sequence" else None,
+        kept if cfg.ratio == "sequence" else None,
     )
     share = _Share(denominators, cfg)
     terms = {"policy": share.policy(policy.loss, kept)}
@@ -189,11 +191,18 @@ def _credit(inputs: TokenBatch, advantage, kept, cfg: ObjectiveConfig) -> credit
         return None
     taught = kept & (inputs.mask_opd > 0)
     teacher, old = inputs.logp_teacher, inputs.logp_old
+    if cfg.skill_advantage == "added":
+        coefficient: torch.Tensor | float = cfg.episode_coef
+        if inputs.mask_step is not None:
+            coefficient = cfg.episode_coef + (cfg.step_coef - cfg.episode_coef) * (inputs.mask_step > 0).to(old.dtype)
+        return credit.added_advantage(advantage, teacher, old, taught, coefficient)
     return credit.scaled_advantage(advantage, teacher, old, taught, share=cfg.scale_share, low=cfg.scale_low, high=cfg.scale_high)
 
 
 def _credit_sums(taught: credit.Credit, kept, cfg: ObjectiveConfig) -> dict:
     """Means of what the teacher did, over the tokens that have one."""
+    if cfg.skill_advantage == "added":
+        return {"credit_shift": _sum(taught.shift, kept), "credit_added": _sum(taught.effect.abs(), kept)}
     at_bound = (taught.effect <= cfg.scale_low) | (taught.effect >= cfg.scale_high)
     return {"credit_shift": _sum(taught.shift, kept), "credit_weight": _sum(taught.effect, kept), "credit_at_bound": _sum(at_bound, kept)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Sequence
+from typing import Callable, Sequence
 
 import torch
 
@@ -14,7 +14,8 @@ from seedlab.episodes.records import Skill, Trajectory
 from seedlab.objective.advantages import AdvantageResult, group_advantages
 from seedlab.objective.losses import opd_where_mask
 from seedlab.objective.step_advantages import step_advantages
-from seedlab.rows.build import TokenRow, attach_teacher, build_rows
+from seedlab.rows.build import TokenRow, attach_step_teacher, attach_teacher, build_rows
+from seedlab.skills.steps import usable_steps
 from seedlab.train.session import Session
 from seedlab.train.tokens import PreparedBatch
 
@@ -82,17 +83,27 @@ def prepare_batch(
 
 
 def give_teacher(session: Session, row: TokenRow, trajectory: Trajectory, skill: Skill | None) -> str:
-    """Attach the row's teacher; returns why it has none, or an empty text.  Of the session it uses `cfg`, `prompts` and `chat`."""
+    """Attach the row's teacher; returns why it has none, or an empty text.  Of the session it uses `cfg`, `prompts` and `chat`.
+
+    A critical step reads its own skill; one that does not fit there is marked as rejected, and the step reads the episode's.
+    """
     if skill is None:
         return "no usable skill"
     limit = session.cfg.model.context
 
-    def with_skill(step: int) -> list[int]:
-        history = history_of(trajectory, step)
-        messages = session.prompts.messages(history, skill=skill.text, kept_from=trajectory.steps[step].kept_from)
-        return session.chat.render(messages)
+    def with_text(text: str) -> Callable[[int], list[int]]:
+        def render(step: int) -> list[int]:
+            history = history_of(trajectory, step)
+            return session.chat.render(session.prompts.messages(history, skill=text, kept_from=trajectory.steps[step].kept_from))
 
-    return "" if attach_teacher(row, with_skill, limit) else row.no_teacher
+        return render
+
+    if not attach_teacher(row, with_text(skill.text), limit):
+        return row.no_teacher
+    for step, own in usable_steps(skill).items():
+        if step in row.step and not attach_step_teacher(row, step, with_text(own.text), limit):
+            own.accepted, own.reason = False, "teacher context too long"
+    return ""
 
 
 def _token_advantage(row: TokenRow, trajectory: Trajectory, advantages: AdvantageResult, cfg: Config) -> torch.Tensor:

@@ -12,9 +12,10 @@ from seedlab.config.schema import Config, ObjectiveConfig
 from seedlab.episodes.records import Skill, Trajectory
 from seedlab.objective.advantages import AdvantageResult
 from seedlab.objective.aggregate import macro_micro
+from seedlab.skills.steps import step_counts
 from seedlab.train.session import Session
 from seedlab.train.stage1 import scripted_skill
-from seedlab.train.tokens import UpdateResult
+from seedlab.train.tokens import PreparedBatch, UpdateResult
 
 SMALL_DELTA = 0.02  # nats; below it the gate is within 0.025 of one half at beta = 5
 
@@ -122,6 +123,19 @@ def token_metrics(
     return present(out)
 
 
+def step_skill_metrics(skills: Sequence[Skill], batch: PreparedBatch) -> dict[str, float]:
+    """How many critical steps an analyzer told, and how much of what is taught reads their skills."""
+    usable, rejected = step_counts(skills)
+    read = sum(len(part.places) for row in batch.rows for part in row.step_teachers)
+    taught = sum(len(row.positions) for row, mask in zip(batch.rows, batch.opd_mask_B.tolist()) if mask)
+    return present(
+        {
+            "analyzer/step_skills": usable / len(skills) if skills else None, "analyzer/step_skills_rejected": rejected,
+            "credit/step_skill_tokens": read / taught if taught else None,
+        }
+    )
+
+
 def credit_metrics(result: UpdateResult, advantages: AdvantageResult, objective: ObjectiveConfig) -> dict[str, float]:
     """What steps and teachers add to the group's advantages; `objective` is that of the update (`at_update`)."""
     means, steps = result.means.means(), advantages.steps
@@ -134,6 +148,8 @@ def credit_metrics(result: UpdateResult, advantages: AdvantageResult, objective:
         }
     if objective.skill_advantage != "none":
         out["credit/shift_mean"] = means.get("credit_shift")
+    if objective.skill_advantage == "added":
+        out["credit/added_abs"] = means.get("credit_added")
     if objective.skill_advantage == "scaled":
         out |= {
             "credit/scale_share": objective.scale_share, "credit/weight_mean": means.get("credit_weight"),

@@ -23,10 +23,11 @@ from seedlab.episodes.play import Episode
 from seedlab.episodes.records import Skill, Step, Trajectory
 from seedlab.errors import UserError
 from seedlab.policy.load import Policy, load_policy
-from seedlab.skills import OwnAnalyzer, ScriptedAnalyzer, analyzer_prompt, completion_text, count_reasons, write_skills
+from seedlab.skills import OwnAnalyzer, analyzer_prompt, completion_text, count_reasons, write_skills
 from seedlab.train.base import base_key, build_tiny_base, demonstration_documents, task_settings, tiny_settings
 from seedlab.train.cached import build_once, cache_root, content_key
 from seedlab.train.evaluate import summarise, episode_frame
+from seedlab.train.external import external_analyzer
 from seedlab.train.session import Progress, Session, silent
 from seedlab.train.fit import fit, forget_work
 from seedlab.train.sft import Document, mean_loss
@@ -161,7 +162,7 @@ def label(cfg: Config, rollouts: Path, folder: Path, progress: Progress = silent
     """One label per trajectory by the external analyzer, with its verdict and the reason for it."""
     session = Session(cfg, load_policy(initial_policy_path(cfg), cfg.model), progress)
     trajectories = read_trajectories(rollouts / "trajectories.jsonl.gz")
-    analyzer, contract = _external(cfg, session)
+    analyzer, contract, settings = external_analyzer(cfg, session.family)
     done = 0
 
     def count(_):
@@ -169,7 +170,6 @@ def label(cfg: Config, rollouts: Path, folder: Path, progress: Progress = silent
         done += 1
         progress("stage 1: labels", done, len(trajectories), "")
 
-    settings = cfg.analyzer.model_copy(update={"max_tokens": cfg.external.max_tokens})
     batch = write_skills(
         trajectories, analyzer, session.prompts, session.policy.chat, settings, contract=contract, snapshot=-1,
         key=lambda t: stream_key(cfg.stage1.seed, "labels", t.id), on_done=count,
@@ -181,15 +181,6 @@ def label(cfg: Config, rollouts: Path, folder: Path, progress: Progress = silent
     (folder / "labels.json").write_text(
         json.dumps({"prompt_tokens": batch.prompt_tokens, "completion_tokens": batch.completion_tokens, "totals": totals}, default=str)
     )
-
-
-def _external(cfg: Config, session: Session):
-    if cfg.external.kind == "scripted":
-        return ScriptedAnalyzer(session.family, cfg.analyzer.contract), cfg.analyzer.contract
-    from seedlab.skills.openai import ExternalAnalyzer
-
-    # An endpoint is an instruct model whatever the policy is: it reads the serialized trajectory and answers in JSON.
-    return ExternalAnalyzer(cfg.external, cache_root() / "answers"), "json"
 
 
 def read_skills(path: Path) -> list[Skill]:

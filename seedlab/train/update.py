@@ -18,7 +18,7 @@ from seedlab.policy.score import forward_rows, plan_micro_batches, score
 from seedlab.train.diverged import Diverged, broken_terms, learning_rate_advice
 from seedlab.train.session import Ledger, Progress, silent
 from seedlab.train.tokens import (
-    PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, token_batch, token_frame,
+    PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, teacher_log_probs, token_batch, token_frame,
 )  # fmt: skip
 
 class Updater:
@@ -63,12 +63,10 @@ class Updater:
 
     def _teacher(self, batch: PreparedBatch, indices, ledger: Ledger) -> list[torch.Tensor]:
         """Log-probs of the sampled tokens behind the skill, under the current weights; zeros where masked out."""
-        wanted = [i for i in indices if batch.opd_mask_B[i] > 0]
         with ledger.phase("teacher"):
-            scored = self._score(self.policy, [batch.rows[i].teacher for i in wanted]) if wanted else []
-        ledger.count("teacher", sum(len(batch.rows[i].teacher.ids) for i in wanted))
-        found = {i: lp for i, (lp, _) in zip(wanted, scored)}
-        return [found.get(i, torch.zeros(len(batch.rows[i].positions))) for i in indices]
+            found, read = teacher_log_probs(batch, indices, lambda rows: self._score(self.policy, rows))
+        ledger.count("teacher", read)
+        return found
 
     def run(self, batch: PreparedBatch, *, seed: int, update: int, ledger: Ledger, progress: Progress = silent) -> UpdateResult:
         """All minibatches of one update.  With nothing to learn from, no step is made and the weights stay as they are."""

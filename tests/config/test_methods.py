@@ -34,6 +34,7 @@ def test_switches_of_the_available_methods():
         "vanilla": ("base", False, 1.0, 0.0, 5.0, "own"),
         "grpo": ("base", False, 1.0, 0.0, 5.0, "own"),
         **dict.fromkeys(("gigpo", "rloo", "gspo"), ("base", False, 1.0, 0.0, 5.0, "own")),
+        "opid": ("base", False, 1.0, 0.0, 5.0, "external"),
         "seed": ("stage1", True, 1.0, 0.01, 5.0, "own"),
         "seed/no-stage1": ("base", False, 1.0, 0.01, 5.0, "own"),
         "seed/no-opd": ("stage1", True, 1.0, 0.0, 5.0, "own"),

@@ -168,3 +168,34 @@ def test_a_schedule_multiplies_the_term_and_nothing_else():
     denominators = minibatch_denominators(b.mask_policy, b.mask_opd)
     first, last = (objective(fresh, denominators, at_update(cfg, u)) for u in (0, 3))
     assert (last.loss - first.loss).item() == pytest.approx(0.3 * first.terms["opd"].item(), abs=1e-15)
+
+
+# ---- opid
+
+OPID = ObjectiveConfig(opd_coef=0.0, kl_coef=0.0, skill_advantage="added", episode_coef=0.1, step_coef=0.7)
+
+
+def test_opid_adds_the_signed_shift_with_the_weight_of_the_skill_that_is_read():
+    b = batch()
+    b = replace(b, mask_step=(torch.arange(5) % 2 == 0).expand(6, 5).double())
+    coefficient = torch.where(b.mask_step > 0, 0.7, 0.1) * b.mask_opd
+    expected = b.advantage + coefficient * (b.logp_teacher - b.logp_old)
+    _, out = run(b, OPID)
+    torch.testing.assert_close(out.advantage, expected * b.mask_policy, atol=1e-15, rtol=0)
+    by_hand = gradient(replace(b, advantage=expected), ObjectiveConfig(opd_coef=0.0, kl_coef=0.0))[0]
+    torch.testing.assert_close(gradient(b, OPID)[0], by_hand, atol=1e-15, rtol=0)
+    assert (torch.sign(expected) != torch.sign(b.advantage)).any()  # unlike rlsd, it may turn a token's sign
+
+
+def test_opid_moves_a_tied_group():
+    b = batch()
+    tied = replace(b, advantage=torch.zeros_like(b.advantage))
+    assert gradient(tied, OPID)[0].abs().sum() > 0
+    assert torch.equal(gradient(replace(tied, logp_teacher=b.logp_old.clone()), OPID)[0], torch.zeros_like(b.logp))
+
+
+def test_opid_without_steps_reads_the_episodes_weight_alone():
+    b = batch()
+    _, out = run(b, OPID)
+    assert out.sums["credit_added"][0].item() == pytest.approx((0.1 * (b.logp_teacher - b.logp_old).abs() * b.mask_opd).sum().item())
+    assert torch.equal(gradient(replace(b, mask_step=torch.zeros_like(b.logp)), OPID)[0], gradient(b, OPID)[0])

@@ -12,10 +12,12 @@ RUNS = {
     "gspo": ("method=gspo", "env.layout=step", "env.history_window=2"),
     "rlsd": RLSD,
     "rlsd-live": (*RLSD, "objective.teacher=live", "env.layout=step", "env.history_window=2"),
+    "opid": ("method=opid",),
+    "opid-live": ("method=opid", "objective.teacher=live", "env.layout=step", "env.history_window=2", "objective.step_coef=0.5"),
     "ramp": ("method=seed/no-stage1", "objective.schedule=ramp", "objective.schedule_updates=4"),
     "stop": ("method=seed/no-stage1", "objective.schedule=stop", "objective.schedule_updates=1"),
 }  # fmt: skip
-FAST = ("gigpo", "gspo", "rlsd", "ramp")
+FAST = ("gigpo", "gspo", "rlsd", "opid", "ramp")
 SHORT = ("evaluation.panels=[dev]", "env.panel_limits.dev=1")
 
 
@@ -55,6 +57,18 @@ def test_rlsd_changes_sizes_and_never_signs(runs):
     factor = taught["advantage"] / taught["advantage_group"]
     assert len(taught) and (factor > 0).all() and factor.between(0.9 - 1e-6, 1.1 + 1e-6).all() and factor.std() > 0
     assert taught["gate"].isna().all() and taught["delta"].notna().all()
+
+
+def test_opid_reads_a_steps_own_skill_at_critical_steps_alone(runs):
+    run = runs("opid")
+    told, tokens, skills = run.step_skills(0), run.tokens(update=0), run.skills(0)
+    used = told[told["accepted"]]
+    assert len(used) and used.groupby("trajectory").size().max() <= 5 and set(skills["analyzer"]) == {"scripted"}
+    critical = set(zip(used["trajectory"], used["step"]))
+    own = [pair in critical for pair in zip(tokens["trajectory"], tokens["step"])]
+    assert 0 < sum(own) < len(own)
+    assert run.metrics["credit/step_skill_tokens"].iloc[0] == pytest.approx(sum(own) / tokens["mask_opd"].sum())
+    assert (run.metrics["credit/added_abs"] > 0).all()
 
 
 def test_a_ramp_sets_the_coefficient_of_each_update(runs):

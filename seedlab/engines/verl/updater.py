@@ -18,7 +18,8 @@ from seedlab.objective.metrics import WeightedMeans
 from seedlab.train.diverged import Diverged, learning_rate_advice
 from seedlab.train.session import Ledger, Progress, silent
 from seedlab.train.tokens import (
-    PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, token_batch, token_frame,
+    PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, step_skill_mask, teacher_log_probs, token_batch,
+    token_frame,
 )  # fmt: skip
 
 
@@ -80,12 +81,10 @@ class VerlUpdater:
 
     def _score_teacher(self, batch: PreparedBatch, indices, ledger: Ledger) -> list[torch.Tensor]:
         """Log-probs of the sampled tokens behind the skill, under the present weights; zeros where masked out."""
-        wanted = [i for i in indices if batch.opd_mask_B[i] > 0]
         with ledger.phase("teacher"):
-            scored = self.workers.score([batch.rows[i].teacher for i in wanted])
-        ledger.count("teacher", sum(len(batch.rows[i].teacher.ids) for i in wanted))
-        found = {i: logp for i, (logp, _) in zip(wanted, scored)}
-        return [found.get(i, torch.zeros(len(batch.rows[i].positions))) for i in indices]
+            found, read = teacher_log_probs(batch, indices, self.workers.score)
+        ledger.count("teacher", read)
+        return found
 
     def _minibatch(self, batch: PreparedBatch, indices: list[int], teacher, number: int, means: WeightedMeans, update: int):
         masks, objective_cfg = minibatch_masks(batch, indices), at_update(self.cfg.objective, update)
@@ -120,4 +119,6 @@ def token_fields(batch: PreparedBatch, indices, teacher: list | None) -> dict[st
         fields["logp_ref"] = [batch.logp_ref[i] for i in indices]
     if teacher is not None:
         fields["logp_teacher"] = list(teacher)
+    if any(row.step_teachers for row in batch.rows):
+        fields["mask_step"] = [step_skill_mask(batch.rows[i]) for i in indices]
     return fields
