@@ -244,7 +244,7 @@ class ClusterConfig(Section):
     gpus: int = Field(1, gt=0, le=1024, description="GPUs, that is processes, of one machine")
     gpu_memory_gb: float = Field(80.0, gt=0, le=10_000, description="memory of one GPU in 1e9 bytes; `seedlab plan` judges by it")
     tensor_parallel: int = Field(1, gt=0, description="GPUs that one copy of vLLM spans; the world size must be divisible by it")
-    gpu_memory_utilization: float = Field(0.5, gt=0, lt=1, description="share of a GPU that vLLM takes for weights and KV cache while it generates")
+    gpu_memory_utilization: float = Field(0.5, gt=0, lt=1, description="share of a GPU (without one: of the machine) whose memory vLLM takes for weights and KV cache while it generates")
     sleep: bool = Field(True, description="vLLM frees its weights and KV cache while the policy is scored and updated")
     enforce_eager: bool = Field(False, description="vLLM without CUDA graphs: slower, starts sooner, less memory")
     max_sequences: int = Field(256, gt=0, description="sequences that one copy of vLLM generates at once")
