@@ -103,3 +103,16 @@ def real_games(tmp_path_factory):
     with tarfile.open(packed) as archive:
         archive.extractall(target, filter="data")
     return target
+
+
+@pytest.fixture
+def seedlab(capsys):
+    """seedlab(*argv): exit code, stdout, stderr."""
+    from seedlab.cli.main import main
+
+    def run(*argv):
+        capsys.readouterr()
+        code = main([str(a) for a in argv])
+        return code, *capsys.readouterr()
+
+    return run

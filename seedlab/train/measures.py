@@ -13,7 +13,7 @@ from seedlab.episodes.records import Skill, Trajectory
 from seedlab.objective.advantages import AdvantageResult
 from seedlab.objective.aggregate import macro_micro
 from seedlab.train.session import Session
-from seedlab.train.stage1 import scripted_skill
+from seedlab.train.stage1_measures import scripted_skill
 from seedlab.train.tokens import UpdateResult
 
 SMALL_DELTA = 0.02  # nats; below it the gate is within 0.025 of one half at beta = 5

@@ -24,14 +24,14 @@ from seedlab.store.layout import complete, configuration_of
 from seedlab.store.reader import Run
 from seedlab.store.results import append_result, result_row
 from seedlab.store.status import read_status
-from seedlab.train.base import base_key
+from seedlab.train.base import base_key, initial_policy_path
 from seedlab.train.cached import is_built, usable_cache
 from seedlab.train.chain import Chain, last_link
 from seedlab.train.evaluate import evaluate
 from seedlab.train.loop import Interrupted, UpdateLoop
 from seedlab.train.manifest import environment_manifest
 from seedlab.train.session import Progress, Session
-from seedlab.train.stage1 import initial_policy_path, run_stage1
+from seedlab.train.stage1 import run_stage1
 from seedlab.train.stage1_records import keep_records
 from seedlab.train.stage2 import Stage2, model_identity
 
