@@ -19,7 +19,7 @@ TRAINING_PANELS = ("stage1", "train", "demonstrations")
 
 def contradictions(cfg: Config) -> list[str]:
     """One sentence per fault, each with the key, why it is one and what to set instead; empty for a sound configuration."""
-    rules = (_sizes, _temperatures, _ranges, _panels, _signal, _shapes)
+    rules = (_sizes, _temperatures, _ranges, _panels, _signal, _skills, _shapes)
     return [text for rule in rules for text in rule(cfg)]
 
 
@@ -77,6 +77,14 @@ def _signal(cfg: Config) -> Iterator[str]:
         )
     if not (objective.rl_coef or objective.opd_coef or objective.entropy_coef):
         yield "objective.rl_coef, objective.opd_coef and objective.entropy_coef are all 0, so that nothing is learned; set one of them, or stage2.updates=0 to evaluate alone"
+
+
+def _skills(cfg: Config) -> Iterator[str]:
+    if cfg.rollout.skill == "library" and cfg.objective.opd_coef:
+        yield (
+            "rollout.skill=library puts a skill into the student's own prompt, at the place where a teacher's stands, so that a teacher would see another "
+            "skill instead of one more; set objective.opd_coef=0 (skill-grpo), or rollout.skill=none"
+        )
 
 
 def _shapes(cfg: Config) -> Iterator[str]:

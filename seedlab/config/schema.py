@@ -104,6 +104,18 @@ class RolloutConfig(Section):
     top_k: int = Field(0, description="must stay 0: top-k sampling renormalises probabilities")
     max_response_tokens: int = Field(12, gt=0, description="sampled tokens of one step, at most")
     max_prompt_tokens: int = Field(768, gt=0, description="tokens of a prompt, at most; the oldest whole turns are dropped to fit")
+    skill: Literal["none", "library"] = Field("none", description="`library` puts the static skill of a task's type into its training prompts (skill-grpo)")
+
+
+class SkillsConfig(Section):
+    """The library of static skills: texts by task type, written once, for teachers (objective.skill_from=static) and prompts (rollout.skill, evaluation.skill)."""
+
+    library: str = Field(
+        "builtin", min_length=1,
+        description="`builtin` (seedlab's own), `snapshot` (written once, before the first update, by the weights Stage 2 starts from), or a file: JSON lines, or one JSON object from task type to text; the run keeps a copy, which a resumed run reads",
+    )
+    retrieve: Literal["both", "task_type", "general"] = Field("both", description="what one prompt gets: the general skill and that of the task's type, or one of them")
+    snapshot_tries: int = Field(4, ge=1, description="library=snapshot: episodes on tasks of panel `stage1` per task type; the first usable skill is kept, of a success where there is one")
 
 
 class AnalyzerConfig(Section):
@@ -185,6 +197,10 @@ class ObjectiveConfig(Section):
     analyzer_snapshot: Literal["synchronised", "initial"] = Field("synchronised", description="weights that write skills: the rollout policy's, or those Stage 2 started from")
     refresh_every: int = Field(1, ge=1, description="updates between refreshes of the analyzer snapshot")
     where: Literal["all", "tied", "successes", "failures"] = Field("all", description="trajectories that the distillation term applies to")
+    opd_form: Literal["gate", "log_ratio", "ratio_k3"] = Field(
+        "gate",
+        description="form of the distillation term: the gated likelihood of SEED; the detached log-ratio of teacher and student as a token's advantage, which descends KL(student, teacher); or k3 of that KL times the probability ratio (Skill-SD). The last two have no gate, and beta no meaning",
+    )
 
     @model_validator(mode="after")
     def _k1_has_no_gradient(self):
@@ -228,6 +244,7 @@ class EvaluationConfig(Section):
     seed: int = Field(1000, ge=0, description="seed of the sampling; the same for every arm")
     batch: int = Field(96, gt=0, description="episodes played at once; never changes a result beyond floating point")
     samples_per_task: int = Field(1, gt=0, description="episodes per task id")
+    skill: Literal["none", "library"] = Field("none", description="`none` proves skills absent from every evaluation prompt; `library` puts in the static skill of the task's type and proves it present")
 
 
 class StoreConfig(Section):
@@ -293,6 +310,7 @@ class Config(Section):
     tiny: TinyConfig = TinyConfig()
     env: EnvConfig = EnvConfig()
     rollout: RolloutConfig = RolloutConfig()
+    skills: SkillsConfig = SkillsConfig()
     analyzer: AnalyzerConfig = AnalyzerConfig()
     external: ExternalAnalyzerConfig = ExternalAnalyzerConfig()
     stage1: Stage1Config = Stage1Config()
@@ -301,6 +319,11 @@ class Config(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     store: StoreConfig = StoreConfig()
     cluster: ClusterConfig = ClusterConfig()
+
+    @property
+    def uses_library(self) -> bool:
+        """Whether a static skill stands in any prompt of the run."""
+        return "library" in (self.rollout.skill, self.evaluation.skill) or self.objective.skill_from == "static"
 
     @model_validator(mode="after")
     def _evaluated_panels_exist(self):

@@ -64,6 +64,11 @@ def _compact_goal(goal: str, form: str) -> str:
     return _short(goal, form)
 
 
+def spaced_text(text: str) -> str:
+    """A text in the words of the short prompts: lower case, marks apart from words, nothing left out."""
+    return _short(text, "compact")
+
+
 def _short(text: str, form: str) -> str:
     left_out = _LEFT_OUT[form]
     return " ".join(word for word in _PUNCTUATION.sub(r" \1 ", text.lower()).split() if word not in left_out)

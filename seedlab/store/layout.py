@@ -11,6 +11,7 @@ from seedlab.store.errors import RunError
 from seedlab.store.files import read_json, read_versioned
 
 LINKS = ("base", "rollouts", "labels", "sft", "stage2", "evaluation")
+LIBRARY = "skills/library.jsonl"  # of a run folder: its static skills
 UNTIL = {"base": "base", "rollouts": "rollouts", "labels": "labels", "stage1": "sft", "stage2": "stage2"}
 
 

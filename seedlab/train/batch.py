@@ -81,7 +81,10 @@ def give_teacher(session: Session, row: TokenRow, trajectory: Trajectory, skill:
         messages = session.prompts.messages(history, skill=skill.text, kept_from=trajectory.steps[step].kept_from)
         return session.chat.render(messages)
 
-    return "" if attach_teacher(row, with_skill, limit) else row.no_teacher
+    if not attach_teacher(row, with_skill, limit):
+        return row.no_teacher
+    row.skill = skill
+    return ""
 
 
 def _token_advantage(row: TokenRow, trajectory: Trajectory, advantages: AdvantageResult) -> torch.Tensor:

@@ -105,9 +105,10 @@ def token_metrics(
         won = np.array([t.success for t in trajectories])[taught["trajectory_index"].to_numpy()]
         tied = advantages.tied_T.numpy()[taught["trajectory_index"].to_numpy()]
         gate, delta = taught["gate"].to_numpy(), taught["delta"].to_numpy()
+        gated = cfg.objective.opd_form == "gate"  # of the others every mean of gates is undefined, and absent
         out |= {
             "opd/loss": means.get("opd_loss"), "opd/gate_mean": gate.mean(), "opd/gate_std": gate.std(),
-            "opd/gate_above_half": (gate > 0.5).mean(), "opd/delta_mean": delta.mean(),
+            "opd/gate_above_half": (gate > 0.5).mean() if gated else None, "opd/delta_mean": delta.mean(),
             "opd/delta_success": _mean(delta[won]), "opd/delta_failure": _mean(delta[~won]),
             "opd/delta_abs_small": (np.abs(delta) < SMALL_DELTA).mean(),
             "opd/share_failed": gate[~won].sum() / gate.sum(), "opd/share_tied": gate[tied].sum() / gate.sum(),

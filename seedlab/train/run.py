@@ -28,6 +28,7 @@ from seedlab.train.base import base_key, initial_policy_path
 from seedlab.train.cached import is_built, usable_cache
 from seedlab.train.chain import Chain, last_link
 from seedlab.train.evaluate import evaluate
+from seedlab.train.library import library_of
 from seedlab.train.loop import Interrupted, UpdateLoop
 from seedlab.train.manifest import environment_manifest
 from seedlab.train.session import Progress, Session
@@ -75,7 +76,7 @@ def train(
 def refuse_late_faults(cfg: Config) -> None:
     """UserError, before a folder is made, for what would end the run later: settings, data, device, or engine."""
     refuse_to_start(cfg)
-    make_family(cfg.env)
+    library_of(cfg, make_family(cfg.env))
     if cfg.model.path == "tiny" or cfg.initial == "stage1":
         usable_cache()
     if cfg.engine == "verl":
@@ -203,5 +204,7 @@ def _evaluate(cfg: Config, path: Path, writer: RunWriter, stage2: UpdateLoop, re
         return
     report("evaluation", 0, len(cfg.evaluation.panels), "panels")
     stage2.before_evaluation()
-    result = evaluate(stage2.session, update=update, skills=_last_skills(path))
-    writer.evaluation(update, result.episodes, result.summary)
+    library = stage2.library
+    known = _last_skills(path) + (() if library is None else tuple(library.texts.values()))
+    result = evaluate(stage2.session, update=update, skills=known, library=library)
+    writer.evaluation(update, result.episodes, result.summary, result.prompt_skills)

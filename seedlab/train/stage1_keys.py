@@ -24,7 +24,7 @@ def rollouts_key(cfg: Config) -> str:
     other = {} if cfg.cluster.generator == "local" else {"generator": cfg.cluster.generator}  # whose random numbers are others
     return content_key(
         "stage1-rollouts", base=_base_identity(cfg), env=task_settings(cfg),
-        rollout=cfg.rollout.model_dump(), tasks=cfg.stage1.tasks, per_task=cfg.stage1.rollouts_per_task,
+        rollout=cfg.rollout.model_dump(exclude={"skill"}), tasks=cfg.stage1.tasks, per_task=cfg.stage1.rollouts_per_task,
         temperature=cfg.stage1.rollout_temperature, seed=cfg.stage1.seed, model=cfg.model.model_dump(), threads=cfg.threads,
         **other,
     )

@@ -107,7 +107,8 @@ def test_zero_opd_gradient_with_a_teacher_fails_and_without_one_is_not_checked(t
 def test_grpo_says_what_it_did_not_check(tmp_path):
     results = states(fake_run(tmp_path / "run", config("grpo", "base"), evaluated=False))
     assert {n for n, r in results.items() if r.state == "not checked"} == {
-        "OPD gradient", "gate = sigmoid(beta Δ)", "skills change log-probs", "no skill in a rollout prompt", "every panel task evaluated once",
+        "OPD gradient", "gate = sigmoid(beta Δ)", "skills change log-probs", "no skill in a rollout prompt", "skills in prompts as recorded",
+        "every panel task evaluated once",
     }
     assert not any(r.state == "failed" for r in results.values())
 
@@ -122,7 +123,7 @@ def test_a_damaged_table_fails_without_stopping_the_other_checks(tmp_path):
 
 def test_command_exits_with_1_on_a_failure_and_0_on_a_sound_run(tmp_path, capsys):
     assert main(["check", str(fake_run(tmp_path / "ok"))]) == 0
-    assert "14 checks, 0 failed, 0 not made" in capsys.readouterr().out
+    assert "15 checks, 0 failed, 0 not made" in capsys.readouterr().out
     bad = fake_run(tmp_path / "bad", change=spoil("tokens", put("gate", lambda g: 0.1, taught)))
     assert main(["check", str(bad)]) == 1
     assert "failed      gate" in capsys.readouterr().out

@@ -60,7 +60,7 @@ def test_list_names_presets_and_what_is_not_built(capsys):
     assert main(["config", "--list"]) == 0
     out = capsys.readouterr().out
     assert "  paper/search-qwen2.5-7b\n" in out
-    assert "(not built yet: needs the library of static skills)" in out
+    assert "(not built yet: needs the visual environments and their reason-act prompt)" in out
 
 
 def test_diff_explains_tiny_and_exits_0(capsys):
