@@ -8,9 +8,9 @@ import pandas as pd
 
 from seedlab.analysis.frames import token_updates
 from seedlab.errors import UserError
-from seedlab.notebook import located
 from seedlab.store.errors import RunError
 from seedlab.store.files import write_text
+from seedlab.store.layout import located
 from seedlab.store.reader import Run, open_run
 from seedlab.views.inspector_fallback import fallback_html
 from seedlab.views.quantities import QUANTITIES, STEPS, VALUES, palettes
