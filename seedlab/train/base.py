@@ -15,7 +15,8 @@ from seedlab.config.schema import Config
 from seedlab.envs import make_family
 from seedlab.episodes.prompts import COMPACT_WORDS, History, make_prompt_format
 from seedlab.policy.load import Policy, wrap
-from seedlab.policy.tiny import build_model, build_tokenizer
+from seedlab.policy.tiny import build_model
+from seedlab.policy.tiny_tokenizer import build_tokenizer
 from seedlab.train.cached import build_once, content_key
 from seedlab.train.session import Progress, silent
 from seedlab.train.sft import Document, SftSettings, batches_by_tokens, train_documents

@@ -10,8 +10,9 @@ import pandas as pd
 from seedlab.analysis.compare import contrasts, differing_settings, means_are_one, named, questions, show_interval
 from seedlab.analysis.frames import MEASURES, Arm, evaluation_frame, scores
 from seedlab.analysis.statistics import interquartile_mean, mean_interval, probability_of_improvement, stratified_bootstrap, wilson_interval
+from seedlab.objective.ties import tie_probability
 from seedlab.store.errors import RunError
-from seedlab.views.figures import chance_of_tie, colours, curves_figure, curves_table, figure_html, tie_figure
+from seedlab.views.figures import colours, curves_figure, curves_table, figure_html, tie_figure
 from seedlab.views.template import Raw, details, empty, escape, number, paragraph, table
 
 WINDOW = 4  # updates; single updates of 64 trajectories are noisy
@@ -262,7 +263,7 @@ def _against_chance(arms: Sequence[Arm]) -> str:
         success, ties = arm.curve("rollout/success"), arm.curve("rollout/tie_rate")
         if success.size and ties.size:
             p = float(np.nanmean(success))
-            rows.append([arm.name, number(p), number(chance_of_tie(p, *sizes)), number(float(np.nanmean(ties)))])
+            rows.append([arm.name, number(p), number(tie_probability(p, *sizes)), number(float(np.nanmean(ties)))])
     lead = "The line is the chance of a tie if all tasks were equally hard. Real tasks differ, some always won and some never, so that points lie above it."
     content = table(["arm", "mean success", "chance of a tie at that rate", "mean tie rate"], rows, numbers=range(1, 4))
     return paragraph(lead) + figure_html(figure, "fig-tie-chance", content)

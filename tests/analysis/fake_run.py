@@ -85,7 +85,7 @@ def _manifest(cfg) -> dict:
 
 @functools.cache
 def build():
-    from seedlab.policy.tiny import build_tokenizer
+    from seedlab.policy.tiny_tokenizer import build_tokenizer
 
     return build_tokenizer(WORDS, 256)
 

@@ -13,7 +13,8 @@ from seedlab.episodes.play import Episode
 from seedlab.episodes.prompts import COMPACT_WORDS
 from seedlab.policy.load import load_policy, wrap
 from seedlab.policy.score import ScoreRow, score
-from seedlab.policy.tiny import build_model, build_tokenizer
+from seedlab.policy.tiny import build_model
+from seedlab.policy.tiny_tokenizer import build_tokenizer
 from seedlab.skills import OwnAnalyzer, write_skills
 from seedlab.train.session import Session
 
