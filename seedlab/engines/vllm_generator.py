@@ -39,6 +39,12 @@ class VllmSettings:
     generate_timeout_s: float
 
 
+def require_vllm() -> None:
+    """Raises UserError where vLLM is not installed."""
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError("cluster.generator=vllm needs vLLM: install the environment of environment.yml, or set cluster.generator=local")
+
+
 def settings_of(cfg: Config, source: str) -> VllmSettings:
     """The configuration's model and section `cluster` in vLLM's words."""
     model, cluster = cfg.model, cfg.cluster
@@ -70,8 +76,7 @@ class VllmGenerator:
     """
 
     def __init__(self, settings: VllmSettings):
-        if importlib.util.find_spec("vllm") is None:
-            raise UserError("cluster.generator=vllm needs vLLM: install the environment of environment.yml, or set cluster.generator=local")
+        require_vllm()
         self.settings = settings
         self.weights_version = 0
         self.prompt_tokens = 0

@@ -54,7 +54,8 @@ def chat_model(tmp_path_factory, micro):
     from seedlab.config.schema import ModelConfig
     from seedlab.envs import make_family
     from seedlab.policy.load import wrap
-    from seedlab.policy.tiny import build_model, build_tokenizer
+    from seedlab.policy.tiny import build_model
+    from seedlab.policy.tiny_tokenizer import build_tokenizer
 
     cfg = micro()
     tokenizer = build_tokenizer([*make_family(cfg.env).vocabulary(), "think", "action", "You", "are"], 16384)
@@ -136,7 +137,8 @@ def test_an_evaluation_says_panel_model_and_both_means(seedlab, finished, tmp_pa
         assert report["panels"]["seen"][name] == own[name]
 
 
-def test_an_unknown_panel_ends_with_code_2(seedlab, finished):
+def test_an_unknown_panel_ends_with_code_2_before_any_weights_are_read(seedlab, finished, monkeypatch):
+    monkeypatch.setattr("seedlab.train.open_session.open_session", lambda *a, **k: pytest.fail("the weights were read"))
     code, _, err = seedlab("evaluate", "micro", "--model", finished.path, "--panel", "unsen")
     assert code == 2
     assert "did you mean 'unseen'" in err
