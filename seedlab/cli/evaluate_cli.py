@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 from seedlab.cli.files import output_file, write_output
 from seedlab.cli.progress import ProgressLine

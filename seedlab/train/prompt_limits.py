@@ -17,6 +17,7 @@ from seedlab.errors import ConfigError
 from seedlab.policy.chat import ChatRenderer
 from seedlab.policy.load import load_chat
 from seedlab.skills.prompts import analyzer_messages
+from seedlab.train.library import library_of, skill_of_task
 
 TASKS_PER_PANEL = 16  # evenly spread; their openings differ by a few things that a room holds
 
@@ -29,8 +30,8 @@ def refuse_small_limits(cfg: Config) -> None:
         return
     family, prompts = make_family(cfg.env.model_copy(update={"backend": "household"})), make_prompt_format(cfg.env)
     first, analysis = 0, 0
-    for opening in _openings(cfg, family):
-        first = max(first, len(chat.render(prompts.messages(opening))))
+    for opening, skill in _openings(cfg, family):
+        first = max(first, len(chat.render(prompts.messages(opening, skill=skill))))
         # without a turn and with nothing said at the end: what every trajectory's prompt holds
         nothing = Trajectory(opening.name, opening.name, "", opening.goal, update=0, n=0, seed=0)
         analysis = max(analysis, len(chat.render(analyzer_messages(nothing, prompts, cfg.analyzer.contract))))
@@ -57,17 +58,19 @@ def _chat(cfg: Config) -> ChatRenderer | None:
     return None
 
 
-def _openings(cfg: Config, family: FamilyBase) -> Iterator[History]:
-    """The first observation of some tasks of every panel that the run would play."""
-    panels = family.panels()
-    wanted = ["stage1", "dev"] if cfg.stage1.enabled else []
-    wanted += ["train"] if cfg.stage2.updates else []
-    for name in dict.fromkeys([*wanted, *cfg.evaluation.panels]):
+def _openings(cfg: Config, family: FamilyBase) -> Iterator[tuple[History, str]]:
+    """The first observation of some tasks of every panel that the run would play, and the static skill in its prompt."""
+    panels, library = family.panels(), library_of(cfg, family)
+    wanted = {"stage1": "none", "dev": "none"} if cfg.stage1.enabled else {}
+    wanted |= {"train": cfg.rollout.skill} if cfg.stage2.updates else {}
+    wanted |= {name: cfg.evaluation.skill for name in cfg.evaluation.panels}
+    for name, skill in wanted.items():
+        skill_of = skill_of_task(library if skill == "library" else None, family)
         ids = panels[name].task_ids if name in panels else ()
         for task in ids[:: max(1, len(ids) // TASKS_PER_PANEL)][:TASKS_PER_PANEL]:
             env = family.make(task)
             try:
                 observation = env.reset()
-                yield History(env.goal, [observation], holding=[env.holding() or ""], admissible=list(env.admissible()), name=task)
+                yield History(env.goal, [observation], holding=[env.holding() or ""], admissible=list(env.admissible()), name=task), skill_of(task)
             finally:
                 env.close()

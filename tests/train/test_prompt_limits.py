@@ -53,6 +53,15 @@ def test_the_least_is_what_the_longest_first_prompt_takes(make_session, micro):
         refuse_small_limits(micro(f"rollout.max_prompt_tokens={max(lengths) - 1}"))
 
 
+def test_a_static_skill_in_the_prompt_needs_its_room():
+    least = []
+    for skill in ("none", "library"):
+        with pytest.raises(ConfigError) as caught:
+            refuse_small_limits(load_config("micro", ["rollout.max_prompt_tokens=3", f"evaluation.skill={skill}"]))
+        least.append(int(re.search(r"set it to (\d+) at least", str(caught.value))[1]))
+    assert least[1] > least[0] + 5
+
+
 def test_what_is_never_analysed_needs_no_room_for_it():
     refuse_small_limits(load_config("micro", ["method=grpo", "analyzer.max_prompt_tokens=3"]))
 
