@@ -1,4 +1,8 @@
-"""What a line of metrics.jsonl and a panel's summary must say, recomputed from the parquet files apart from the code that wrote them."""
+"""What a line of metrics.jsonl and a panel's summary must say, recomputed from the parquet files.
+
+The formulas stand here a second time on purpose.  `train.measures` and `train.evaluate` wrote what is checked: with
+their functions the check would repeat their faults, and could only agree.
+"""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from seedlab.analysis.check_records import (
 )  # fmt: skip
 from seedlab.analysis.check_credit import token_advantages
 from seedlab.analysis.check_metrics import summary_mismatch
+from seedlab.analysis.check_prompts import skills_in_prompts
 from seedlab.analysis.check_recorded import metrics_from_tables, recorded_settings
 from seedlab.analysis.check_results import FAILED, NOT_CHECKED, PASSED, Broken, CheckResult, Skipped
 from seedlab.analysis.frames import token_updates
@@ -108,27 +109,36 @@ def _each_tokens(run: Run) -> Iterator[tuple[int, pd.DataFrame]]:
 
 
 def _gate(run: Run) -> str:
-    if run.config.objective.opd_coef == 0:
+    objective, count = run.config.objective, 0
+    if objective.opd_coef == 0:
         raise Skipped("the method has no gate (objective.opd_coef=0)")
-    count = 0
     for update, tokens in _each_tokens(run):
         taught, other = tokens[tokens["mask_opd"]], tokens[~tokens["mask_opd"]]
         if other["gate"].notna().any() or other["delta"].notna().any():
             raise Broken(f"update {update}: tokens without a teacher have a gate")
         gap_delta = (taught["delta"] - (taught["logp_teacher"] - taught["logp_student"])).abs()
-        gap_gate = (taught["gate"].astype(float) - expected_gate(taught["delta"], run.config.objective.beta)).abs()
+        if objective.opd_form == "gate":
+            gap_gate = (taught["gate"].astype(float) - expected_gate(taught["delta"], objective.beta)).abs()
+        elif taught["gate"].notna().any() or not (gap_delta <= GATE_TOLERANCE).all():
+            raise Broken(f"update {update}: objective.opd_form={objective.opd_form} has no gate, and Δ is the teacher's log-prob minus the student's; the tokens say otherwise")
+        else:
+            count += len(taught)
+            continue
         # A comparison with NaN is false, so that an undefined gate fails here too.
         wrong = ~((gap_delta <= GATE_TOLERANCE) & (gap_gate <= GATE_TOLERANCE))
         if wrong.any():
             row = taught[wrong].iloc[0]
             raise Broken(
-                f"update {update}: {int(wrong.sum())} of {len(taught)} gates are not sigmoid({run.config.objective.beta:g} Δ); first in "
+                f"update {update}: {int(wrong.sum())} of {len(taught)} gates are not sigmoid({objective.beta:g} Δ); first in "
                 f"{row['trajectory']} step {row['step']} position {row['position']}: Δ {row['delta']:.6f}, gate {row['gate']:.6f}"
             )
         count += len(taught)
     if not count:
         raise Skipped("no stored token has a teacher")
-    return f"{count} tokens, within {GATE_TOLERANCE:g}"
+    if objective.opd_form != "gate":
+        return f"objective.opd_form={objective.opd_form} has no gate; Δ of {count} tokens, within {GATE_TOLERANCE:g}"
+    without = "; beta is 0, so that every gate is one half and the skill has no influence on the gradient" if objective.beta == 0 else ""
+    return f"{count} tokens, within {GATE_TOLERANCE:g}{without}"
 
 
 def _delta(run: Run) -> str:
@@ -214,13 +224,18 @@ def _no_leaks(run: Run) -> str:
         written, played, steps = run.skills(update), run.trajectories(update), run.steps(update)
         on_purpose = set(played.loc[played["prompt_skill"] != "", "id"])
         told += len(on_purpose)
-        told_apart = run.step_skills(update)
-        texts = sorted(set(written.loc[written["accepted"], "text"]) | set(told_apart.loc[told_apart["accepted"].astype(bool), "text"]))
+        read, told_apart = run.prompt_skills(update), run.step_skills(update)
+        texts = sorted({
+            *written.loc[written["accepted"], "text"], *told_apart.loc[told_apart["accepted"].astype(bool), "text"],
+            *read.loc[(read["place"] == "teacher") & (read["text"] != ""), "text"],
+        })  # fmt: skip
         found = leaked_skills(texts, steps[~steps["trajectory"].isin(on_purpose)], tokenizer)
         if found.leaks:
             text, trajectory, step = found.leaks[0]
             raise Broken(f"update {update}: the prompt of {trajectory} step {step} contains the skill {text!r}")
         skills, prompts, short = skills + found.searched, prompts + len(steps), short + found.too_short
+    if not skills and told:
+        raise Skipped("rollout.skill=library puts skills into training prompts on purpose; `skills in prompts as recorded` looks at them")
     if not skills:
         raise Skipped("no accepted skill of the run is long enough to be looked for: a few common words would be found in any prompt")
     left_out = f"; {told} trajectories were given a skill on purpose and left out" if told else ""
@@ -298,6 +313,7 @@ CHECKS: dict[str, Callable[[Run], str]] = {
     "token ids as sampled": _token_ids,
     "masks": _masks,
     "no skill in a rollout prompt": _no_leaks,
+    "skills in prompts as recorded": skills_in_prompts,
     "panels are disjoint and hashed": _panels,
     "every panel task evaluated once": _evaluated_once,
 }

@@ -20,7 +20,7 @@ TRAINING_PANELS = ("stage1", "train", "demonstrations")
 
 def contradictions(cfg: Config) -> list[str]:
     """One sentence per fault, each with the key, why it is one and what to set instead; empty for a sound configuration."""
-    rules = (_sizes, _temperatures, _ranges, _panels, _signal, _shapes, credit_faults)
+    rules = (_sizes, _temperatures, _ranges, _panels, _signal, _skills, _shapes, credit_faults)
     return [text for rule in rules for text in rule(cfg)]
 
 
@@ -78,6 +78,14 @@ def _signal(cfg: Config) -> Iterator[str]:
         )
     if not (objective.rl_coef or objective.opd_coef or objective.entropy_coef):
         yield "objective.rl_coef, objective.opd_coef and objective.entropy_coef are all 0, so that nothing is learned; set one of them, or stage2.updates=0 to evaluate alone"
+
+
+def _skills(cfg: Config) -> Iterator[str]:
+    if cfg.rollout.skill == "library" and cfg.objective.uses_teacher:
+        yield (
+            "rollout.skill=library puts a skill into the student's own prompt, at the place where a teacher's stands, so that a teacher would see another "
+            "skill instead of one more; set objective.opd_coef=0 and objective.skill_advantage=none (skill-grpo), or rollout.skill=none"
+        )
 
 
 def _shapes(cfg: Config) -> Iterator[str]:

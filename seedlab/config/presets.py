@@ -23,7 +23,12 @@ __all__ = [
 ]  # fmt: skip
 
 # What a method's bundle decides about; a change here on top of a bundle makes it the user's own assembly.
-_METHOD_KEYS = ("objective.", "initial", "stage1.enabled")
+_METHOD_KEYS = ("objective.", "initial", "stage1.enabled", "rollout.skill", "evaluation.skill", "skills.")
+# Keys that came later, with the value at which they change nothing: a configuration from before them keeps its hash.
+_NEUTRAL = {
+    "rollout.skill": "none", "evaluation.skill": "none", "skills.library": "builtin", "skills.retrieve": "both", "skills.snapshot_tries": 4,
+    "objective.opd_form": "gate",
+}  # fmt: skip
 # Complaints of pydantic that a key's meaning makes clear.
 _OUT_OF_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "string_pattern_mismatch")
 
@@ -202,9 +207,22 @@ def config_hash(config: Config, exclude_seed: bool = False) -> str:
     return hash_of_values(config.model_dump(mode="json"), exclude_seed)
 
 
+def _without_neutral(values: dict[str, Any]) -> dict[str, Any]:
+    """`values` without the later keys that change nothing in it; a section that holds no other key goes with them."""
+    out = dict(values)
+    for key, neutral in _NEUTRAL.items():
+        section, name = key.split(".")
+        inside = out.get(section)
+        if isinstance(inside, dict) and name in inside and inside[name] == neutral:
+            out[section] = {other: value for other, value in inside.items() if other != name}
+    added = {key.split(".")[0] for key in _NEUTRAL}
+    return {section: value for section, value in out.items() if value != {} or section not in added}
+
+
 def hash_of_values(stored: Mapping[str, Any], exclude_seed: bool = False) -> str:
     """`config_hash` of the JSON form itself, as it lies in a run folder: a key that a later schema adds is not in it."""
     values = {key: value for key, value in stored.items() if key != "cluster" and not (exclude_seed and key == "seed")}
+    values = _without_neutral(values)
     generator = stored.get("cluster", {}).get("generator", "local")
     if generator != "local":
         values["generator"] = generator

@@ -59,6 +59,8 @@ _COMMON: dict[str, Reference] = {
     "env.panel_limits": Reference({}, _T3, shown="whole panels"),
     "rollout.temperature": Reference(1.0, _PROTOCOL),
     "rollout.max_response_tokens": Reference(512, _T5),
+    "rollout.skill": Reference("none", _STAGE2),
+    "evaluation.skill": Reference("none", "section 1", shown="none (no skill at deployment)"),
     "analyzer.drop_unusable": Reference(False, _STAGE2, shown="no filter on skills"),
     "analyzer.min_words": Reference(1, _STAGE1, shown="1 (non-empty)"),
     "analyzer.max_copied_fraction": Reference(1.0, _STAGE1, shown="1.0 (copies are not looked for)"),
@@ -87,6 +89,7 @@ _COMMON: dict[str, Reference] = {
     "objective.ratio": Reference("token", _STAGE2),
     "objective.schedule": Reference("constant", _STAGE2),
     "objective.skill_advantage": Reference("none", _STAGE2),
+    "objective.opd_form": Reference("gate", _STAGE2),
 }
 
 _ALFWORLD = {
@@ -199,5 +202,7 @@ PUBLIC_CODE: tuple[CodeDifference, ...] = (
                    ("analyzer.drop_unusable", "analyzer.min_words")),
     CodeDifference("place of the skill", "appended to the history", "after the task line; a long prompt loses its head",
                    (), "after the task line here, for static skills too; whole old turns are dropped, never silently"),
+    CodeDifference("place of a static skill", "not mentioned", "before the whole templated prompt", (),
+                   "where hindsight skills stand, so that methods differ in the skill's source alone"),
     CodeDifference("checking of skills", "format only", "format only", ("analyzer.max_copied_fraction",)),
 )  # fmt: skip

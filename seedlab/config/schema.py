@@ -106,6 +106,18 @@ class RolloutConfig(Section):
     top_k: int = Field(0, description="must stay 0: top-k sampling renormalises probabilities")
     max_response_tokens: int = Field(12, gt=0, description="sampled tokens of one step, at most")
     max_prompt_tokens: int = Field(768, gt=0, description="tokens of a prompt, at most; the oldest whole turns are dropped to fit")
+    skill: Literal["none", "library"] = Field("none", description="`library` puts the static skill of a task's type into its training prompts (skill-grpo)")
+
+
+class SkillsConfig(Section):
+    """The library of static skills: texts by task type, written once, for teachers (objective.skill_from=static) and prompts (rollout.skill, evaluation.skill)."""
+
+    library: str = Field(
+        "builtin", min_length=1,
+        description="`builtin` (seedlab's own), `snapshot` (written once, before the first update, by the weights Stage 2 starts from), or a file: JSON lines, or one JSON object from task type to text; the run keeps a copy, which a resumed run reads",
+    )
+    retrieve: Literal["both", "task_type", "general"] = Field("both", description="what one prompt gets: the general skill and that of the task's type, or one of them")
+    snapshot_tries: int = Field(4, ge=1, description="library=snapshot: episodes on tasks of panel `stage1` per task type; the first usable skill is kept, of a success where there is one")
 
 
 class AnalyzerConfig(Section):
@@ -190,6 +202,10 @@ class ObjectiveConfig(Section):
     analyzer_snapshot: Literal["synchronised", "initial"] = Field("synchronised", description="weights that write skills: the rollout policy's, or those Stage 2 started from")
     refresh_every: int = Field(1, ge=1, description="updates between refreshes of the analyzer snapshot")
     where: Literal["all", "tied", "successes", "failures"] = Field("all", description="trajectories that the distillation term applies to")
+    opd_form: Literal["gate", "log_ratio", "ratio_k3"] = Field(
+        "gate",
+        description="form of the distillation term: the gated likelihood of SEED; the detached log-ratio of teacher and student as a token's advantage, which descends KL(student, teacher); or k3 of that KL times the probability ratio (Skill-SD). The last two have no gate, and beta no meaning",
+    )
     schedule: Literal["constant", "ramp", "decay", "stop"] = Field("constant", description="opd_coef over the updates: constant, rising to its value over schedule_updates, falling to 0 over them, or 0 from that update on")
     schedule_updates: int = Field(100, ge=1, description="updates of a schedule that is not constant")
     skill_advantage: Literal["none", "scaled", "added"] = Field("none", description="what the teacher does to a token's advantage: nothing, scale its size (RLSD), or add to it (OPID)")
@@ -258,6 +274,7 @@ class EvaluationConfig(Section):
     seed: int = Field(1000, ge=0, description="seed of the sampling; the same for every arm")
     batch: int = Field(96, gt=0, description="episodes played at once; never changes a result beyond floating point")
     samples_per_task: int = Field(1, gt=0, description="episodes per task id")
+    skill: Literal["none", "library"] = Field("none", description="`none` proves skills absent from every evaluation prompt; `library` puts in the static skill of the task's type and proves it present")
 
 
 class StoreConfig(Section):
@@ -274,7 +291,7 @@ class ClusterConfig(Section):
     gpus: int = Field(1, gt=0, le=1024, description="GPUs, that is processes, of one machine")
     gpu_memory_gb: float = Field(80.0, gt=0, le=10_000, description="memory of one GPU in 1e9 bytes; `seedlab plan` judges by it")
     tensor_parallel: int = Field(1, gt=0, description="GPUs that one copy of vLLM spans; the world size must be divisible by it")
-    gpu_memory_utilization: float = Field(0.5, gt=0, lt=1, description="share of a GPU that vLLM takes for weights and KV cache while it generates")
+    gpu_memory_utilization: float = Field(0.5, gt=0, lt=1, description="share of a GPU (without one: of the machine) whose memory vLLM takes for weights and KV cache while it generates")
     sleep: bool = Field(True, description="vLLM frees its weights and KV cache while the policy is scored and updated")
     enforce_eager: bool = Field(False, description="vLLM without CUDA graphs: slower, starts sooner, less memory")
     max_sequences: int = Field(256, gt=0, description="sequences that one copy of vLLM generates at once")
@@ -323,6 +340,7 @@ class Config(Section):
     tiny: TinyConfig = TinyConfig()
     env: EnvConfig = EnvConfig()
     rollout: RolloutConfig = RolloutConfig()
+    skills: SkillsConfig = SkillsConfig()
     analyzer: AnalyzerConfig = AnalyzerConfig()
     external: ExternalAnalyzerConfig = ExternalAnalyzerConfig()
     stage1: Stage1Config = Stage1Config()
@@ -331,6 +349,11 @@ class Config(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     store: StoreConfig = StoreConfig()
     cluster: ClusterConfig = ClusterConfig()
+
+    @property
+    def uses_library(self) -> bool:
+        """Whether a static skill stands in any prompt of the run."""
+        return "library" in (self.rollout.skill, self.evaluation.skill) or self.objective.skill_from == "static"
 
     @model_validator(mode="after")
     def _evaluated_panels_exist(self):

@@ -31,6 +31,10 @@ _SEED = {
     "analyzer_snapshot": "synchronised", "refresh_every": 1,
 }  # fmt: skip
 _STATIC = _SEED | {"skill_from": "static"}
+_IN_PROMPTS = {"rollout": {"skill": "library"}}
+_IN_EVALUATION = {"evaluation": {"skill": "library"}}
+_WRITTEN_ONCE = {"skills": {"library": "snapshot", "retrieve": "task_type"}}
+_SKILL_SD = {"opd_form": "ratio_k3", "opd_coef": 0.001}
 _OFF = {"rl_coef": 1.0, "opd_coef": 0.0}
 _RLSD = {
     "opd_coef": 0.0, "teacher": "once", "skill_advantage": "scaled", "scale_share": 0.5, "scale_updates": 100, "scale_low": 0.8, "scale_high": 1.2,
@@ -41,7 +45,6 @@ _OPID = {
     "critical_steps": 5,
 }  # fmt: skip
 
-_LIBRARY = "the library of static skills"
 _NOT_TRAINED = "the method trains nothing: its frozen weights are evaluated"
 _BASELINE = "a baseline without SEED's first stage and without its distillation term"
 _STATIC_REASON = "the method's teacher reads a static skill, and it has no Stage 1"
@@ -49,8 +52,7 @@ _STATIC_REASON = "the method's teacher reads a static skill, and it has no Stage
 _ALL = [
     Bundle("vanilla", "the frozen base policy, evaluated", _FROZEN, _NOT_TRAINED),
     Bundle(
-        "skill-prompt", "the frozen base policy with a library skill in its evaluation prompt", _FROZEN, _NOT_TRAINED,
-        missing=f"{_LIBRARY} and skills in evaluation prompts",
+        "skill-prompt", "the frozen base policy with a library skill in its evaluation prompt", {**_FROZEN, **_IN_EVALUATION}, _NOT_TRAINED,
     ),
     Bundle(
         "react", "the frozen base policy with a reason-act prompt, for the visual tasks", _FROZEN, _NOT_TRAINED,
@@ -60,11 +62,11 @@ _ALL = [
            {**_NO_STAGE1, "objective": _OFF}, _BASELINE),
     Bundle(
         "skill-grpo", "GRPO with a library skill in the training prompt, evaluated without",
-        {**_NO_STAGE1, "objective": _OFF}, _BASELINE, missing=f"{_LIBRARY} and skills in rollout prompts",
+        {**_NO_STAGE1, **_IN_PROMPTS, "objective": _OFF}, _BASELINE,
     ),
     Bundle(
         "skill-grpo*", "the run of skill-grpo, evaluated with the skill",
-        {**_NO_STAGE1, "objective": _OFF}, _BASELINE, missing=f"{_LIBRARY} and skills in evaluation prompts",
+        {**_NO_STAGE1, **_IN_PROMPTS, **_IN_EVALUATION, "objective": _OFF}, _BASELINE,
     ),
     Bundle(
         "gigpo", "GRPO with a second advantage over steps of a group that share their observation",
@@ -79,34 +81,35 @@ _ALL = [
     ),
     Bundle(
         "opsd", "gated distillation from a static skill, without a policy loss (as compared in the paper)",
-        {**_NO_STAGE1, "objective": _STATIC | {"rl_coef": 0.0}}, _STATIC_REASON, missing=_LIBRARY,
+        {**_NO_STAGE1, "objective": _STATIC | {"rl_coef": 0.0}}, _STATIC_REASON,
     ),
     Bundle(
         "grpo+opsd", "as compared in the paper: beta 0, so that the gate is 1/2 everywhere and the skill has no influence",
-        {**_NO_STAGE1, "objective": _STATIC | {"beta": 0.0}}, _STATIC_REASON, missing=_LIBRARY,
+        {**_NO_STAGE1, "objective": _STATIC | {"beta": 0.0}}, _STATIC_REASON,
     ),
     Bundle(
         "opsd-kl", "distillation of the teacher's log-probs, without a policy loss",
-        {**_NO_STAGE1, "objective": _STATIC | {"rl_coef": 0.0}}, _STATIC_REASON,
-        missing=f"{_LIBRARY} and the KL form of distillation",
+        {**_NO_STAGE1, "objective": _STATIC | {"rl_coef": 0.0, "opd_form": "log_ratio"}}, _STATIC_REASON,
     ),
     Bundle(
         "grpo+opsd-kl", "GRPO beside distillation of the teacher's log-probs",
-        {**_NO_STAGE1, "objective": _STATIC}, _STATIC_REASON, missing=f"{_LIBRARY} and the KL form of distillation",
+        {**_NO_STAGE1, "objective": _STATIC | {"opd_form": "log_ratio"}}, _STATIC_REASON,
     ),
     Bundle(
         "skill-sd", "GRPO beside a k3 term towards a teacher with a retrieved skill",
-        {**_NO_STAGE1, "objective": _STATIC | {"opd_coef": 0.001}}, _STATIC_REASON,
-        missing=f"{_LIBRARY} and the ratio-weighted k3 term",
+        {**_NO_STAGE1, "objective": _STATIC | _SKILL_SD}, _STATIC_REASON,
+    ),
+    Bundle(
+        "skill-sd/own", "skill-sd with the policy's own summaries of its finished trajectories, as first published",
+        {**_NO_STAGE1, "objective": _SEED | _SKILL_SD}, "the method has another distillation term, and no Stage 1",
     ),
     Bundle(
         "rlsd", "a self-teacher scales the size of the advantage, never its sign, and fades to GRPO",
         {**_NO_STAGE1, "objective": _STATIC | _RLSD}, "its teacher reads a static skill, once per update, and has no loss of its own; no Stage 1",
-        missing=_LIBRARY,
     ),
     Bundle(
         "sdar", "SEED's gate and loss with a static, retrieved skill, without Stage 1",
-        {**_NO_STAGE1, "objective": _STATIC}, _STATIC_REASON, missing=_LIBRARY,
+        {**_NO_STAGE1, "objective": _STATIC}, _STATIC_REASON,
     ),
     Bundle(
         "opid", "signed episode- and step-level skill advantages from an external analyzer",
@@ -119,7 +122,7 @@ _ALL = [
     Bundle("seed/no-opd", "ablation: GRPO that starts from the Stage-1 checkpoint",
            {**_WITH_STAGE1, "objective": _SEED | _OFF}, "the ablation leaves distillation out"),
     Bundle("seed/static", "ablation: skills written once by an early snapshot and never refreshed",
-           {**_WITH_STAGE1, "objective": _STATIC}, "the ablation's skills are not on-policy", missing=_LIBRARY),
+           {**_WITH_STAGE1, **_WRITTEN_ONCE, "objective": _STATIC}, "the ablation's skills are not on-policy"),
     Bundle("seed/shuffled", "control: each teacher reads the skill of another trajectory",
            {**_WITH_STAGE1, "objective": _SEED | {"skill_from": "shuffled"}}, "the control breaks the link of skill and trajectory"),
     Bundle("seed/scripted", "control: the environment's own analyzer writes the skills",

@@ -179,13 +179,6 @@ def _all_equal(values: torch.Tensor) -> bool:
     return bool(values.max() == values.min())
 
 
-def tie_probability(success_rate: float, group_size: int) -> float:
-    """p^N + (1-p)^N: the chance that N independent outcomes of success rate p are all equal (paper section 6)."""
-    if not 0.0 <= success_rate <= 1.0 or group_size < 1:
-        raise ValueError(f"need 0 <= p <= 1 and N >= 1, got p={success_rate}, N={group_size}")
-    return success_rate**group_size + (1.0 - success_rate) ** group_size
-
-
 def combine_rewards(rewards_TK: torch.Tensor, weights_K: torch.Tensor) -> torch.Tensor:
     """R = sum_k w_k r_k [T], the one number that is optimised and therefore the one to log."""
     return torch.as_tensor(rewards_TK).double() @ torch.as_tensor(weights_K).double()

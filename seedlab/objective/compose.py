@@ -16,6 +16,7 @@ from seedlab.config.schema import ObjectiveConfig
 from seedlab.objective import aggregate as aggregation
 from seedlab.objective import credit, losses
 from seedlab.objective.aggregate import Denominators
+from seedlab.objective.distillation import distil
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class ObjectiveOutput:
     ascent on the token's log-prob before each of the two terms is divided by its own denominator (they divide alike
     where every trajectory has a skill).  KL and entropy are not in it.
 
+    With an `objective.opd_form` that has no gate, `gate` is None and the form's own coefficient stands in its place.
+
     `sums`: `{name: (sum, count)}` for `WeightedMeans`, in which a count of 0 stays visible: `policy_loss` counts the
     trained tokens, `opd_loss` those with a skill; `opd_coverage` is the latter over the former.
     """
@@ -133,15 +136,17 @@ def objective(inputs: TokenBatch, denominators: MinibatchDenominators, cfg: Obje
     zero = logp.new_zeros(())
     opd = None
     if cfg.opd_coef != 0 and inputs.logp_teacher is not None:
-        opd = losses.opd_loss(_inside(logp, kept_opd), _inside(inputs.logp_teacher, kept_opd), cfg.beta)
+        opd = distil(
+            cfg.opd_form, _inside(logp, kept_opd), _inside(inputs.logp_teacher, kept_opd), _inside(inputs.logp_old, kept_opd), cfg.beta
+        )
         terms["opd"] = share.opd(opd.loss, kept_opd)
-        sums |= {
-            "opd_loss": _sum(opd.loss, kept_opd),
-            "gate": _sum(opd.gate, kept_opd),
-            "gate_squared": _sum(opd.gate**2, kept_opd),
-            "gate_above_half": _sum(opd.gate > 0.5, kept_opd),
-            "delta": _sum(opd.delta, kept_opd),
-        }
+        sums |= {"opd_loss": _sum(opd.loss, kept_opd), "delta": _sum(opd.delta, kept_opd)}
+        if opd.gate is not None:
+            sums |= {
+                "gate": _sum(opd.gate, kept_opd),
+                "gate_squared": _sum(opd.gate**2, kept_opd),
+                "gate_above_half": _sum(opd.gate > 0.5, kept_opd),
+            }
     else:
         terms["opd"] = zero
 
@@ -168,7 +173,7 @@ def objective(inputs: TokenBatch, denominators: MinibatchDenominators, cfg: Obje
     loss = sum((c * terms[name] for name, c in coefficients.items() if c != 0), zero)
     net = cfg.rl_coef * policy.coefficient
     if opd is not None:
-        net = net + cfg.opd_coef * _inside(opd.gate, kept_opd)
+        net = net + cfg.opd_coef * _inside(opd.coefficient, kept_opd)
     sums["net_coefficient"] = _sum(net, kept | kept_opd)
     return ObjectiveOutput(
         loss=loss,
@@ -179,7 +184,7 @@ def objective(inputs: TokenBatch, denominators: MinibatchDenominators, cfg: Obje
         net_coefficient=net.detach(),
         advantage=advantage,
         delta=_inside(opd.delta, kept_opd) if opd is not None else None if taught is None else _inside(taught.shift, kept_opd),
-        gate=None if opd is None else _inside(opd.gate, kept_opd),
+        gate=None if opd is None or opd.gate is None else _inside(opd.gate, kept_opd),
         kl=None if kl is None else _inside(kl.detach(), kept),
         sums=sums,
     )

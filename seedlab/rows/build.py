@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Callable, Sequence
 
-from seedlab.episodes.records import Trajectory
+from seedlab.episodes.records import Skill, Trajectory
 from seedlab.policy.score import ScoreRow
 
 
@@ -35,6 +35,7 @@ class TokenRow:
     prompt_length: int
     teacher: ScoreRow | None = None
     no_teacher: str = "no skill"
+    skill: Skill | None = None  # what the teacher reads
     step_teachers: list["StepTeacher"] = field(default_factory=list)
     extra: dict = field(default_factory=dict)
 

@@ -103,6 +103,7 @@ def analyzer_prompt(
     messages, dropped = fit_turns(
         lambda kept: analyzer_messages(trajectory, prompts, contract, kept_from=kept, critical_steps=critical_steps), chat.render, 0,
         len(trajectory.steps), cfg.max_prompt_tokens, f"{trajectory.id} (analyzer)",
+        key="analyzer.max_prompt_tokens",
     )
     if contract == "marker" and prompts.extends and trajectory.steps and trajectory.steps[-1].kept_from == dropped:
         last = trajectory.steps[-1]

@@ -2,60 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Mapping, Sequence
+from dataclasses import replace
+from typing import Sequence
 
 import numpy as np
 
 from seedlab.episodes.records import Skill, Trajectory
 from seedlab.errors import UserError
+from seedlab.skills.library import SkillLibrary
 
 SOURCES = ("own", "static", "scripted", "external", "shuffled", "empty")
-
-
-@dataclass(frozen=True)
-class SkillLibrary:
-    """Skill texts by task type, written once and never refreshed.  `hash` names the texts."""
-
-    texts: Mapping[str, str]
-    hash: str
-    name: str = "library"
-
-    @classmethod
-    def of(cls, texts: Mapping[str, str], name: str = "library") -> "SkillLibrary":
-        """Raises UserError where there is no text, or one that is not a non-empty text."""
-        if not texts:
-            raise UserError(f"the skill library {name} is empty; it must map task types to skill texts")
-        for kind, text in texts.items():
-            if not isinstance(text, str) or not text.strip():
-                raise UserError(f"the skill library {name} has no text for task type {kind!r}")
-        payload = json.dumps(sorted(texts.items()), ensure_ascii=False).encode()
-        return cls(dict(texts), hashlib.sha256(payload).hexdigest()[:16], name)
-
-    @classmethod
-    def load(cls, path: str | Path) -> "SkillLibrary":
-        """Read a JSON file {task type: skill text}.  Raises UserError naming the file."""
-        try:
-            texts = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"cannot read the skill library {path}: {error}") from error
-        if not isinstance(texts, dict):
-            raise UserError(f"the skill library {path} must be a JSON object that maps task types to skill texts")
-        return cls.of(texts, str(path))
-
-    def save(self, path: str | Path) -> None:
-        Path(path).write_text(json.dumps(dict(self.texts), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-
-    def retrieve(self, task_type: str) -> str:
-        """The text for a task type.  A missing type is an error: a general text in its place would go unnoticed."""
-        if task_type not in self.texts:
-            raise UserError(
-                f"the skill library {self.name} has no skill for task type {task_type!r}; it has: {', '.join(sorted(self.texts))}"
-            )
-        return self.texts[task_type]
 
 
 def assign_skills(
@@ -84,8 +40,8 @@ def assign_skills(
         return found | {t.id: _given(t, "", "empty", 0) for t in played}
     if skill_from == "static":
         if library is None:
-            raise UserError("objective.skill_from=static needs a skill library, and none was given")
-        return found | {t.id: _given(t, library.retrieve(t.task_type), "static", 0) for t in played}
+            raise UserError("objective.skill_from=static needs a skill library (skills.library), and none was given")
+        return found | {t.id: _given(t, library.text_for(t.task_type), "static", 0) for t in played}
     raise ValueError(f"unknown skill source {skill_from!r}; use one of {', '.join(SOURCES)}")
 
 

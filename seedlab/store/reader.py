@@ -16,6 +16,7 @@ from seedlab.store.checkpoint import complete_checkpoints, verify_checkpoint
 from seedlab.store.errors import RunError
 from seedlab.store.files import INFINITIES, NUMBER, half_line, read_json, read_versioned, tail_rows
 from seedlab.store.frames import records
+from seedlab.store.schemas import TABLES
 from seedlab.store.shapes import (
     DONE_FIELDS, MANIFEST_MORE, RESTORE, STAGE1_FIELDS, STAGE1_MORE, check_event_row, check_fields, check_metrics_row, check_summary,
 )  # fmt: skip
@@ -159,6 +160,13 @@ class Run:
         if "step_skills" not in self.tables("updates", update):
             return pd.DataFrame({name: [] for name in TABLES["step_skills"].names})
         return self._frame("updates", update, "step_skills")
+
+    def prompt_skills(self, update: int, kind: str = "updates") -> pd.DataFrame:
+        """The skill in each trajectory's prompts and teacher's prompts, read back from their ids; `kind` eval: in its
+        episodes' prompts.  Empty where no prompt had one, and in runs from before this was recorded."""
+        if "prompt_skills" not in self.tables(kind, update):
+            return pd.DataFrame(columns=TABLES["prompt_skills"].names)
+        return self._frame(kind, update, "prompt_skills")
 
     def records(self, update: int) -> list[Trajectory]:
         """The update's trajectories as they were played, with their skills: enough to score a typed skill later."""

@@ -30,6 +30,11 @@ TABLES: dict[str, pa.Schema] = {
     ]),
     # one row per critical step that an analyzer told (objective.critical_steps); `accepted`: its teacher read it
     "step_skills": pa.schema([("trajectory", _text), ("step", _count), ("text", _text), ("accepted", _flag), ("reason", _text)]),
+    # one row per trajectory and place: the skill that stood in its prompts (`prompt`) or in its teacher's (`teacher`)
+    "prompt_skills": pa.schema([
+        ("trajectory", _text), ("task_type", _text), ("place", _text), ("source", _text), ("hash", _text), ("text", _text),
+        ("prompts", _count), ("found", _count),  # prompts, and those whose ids really hold the text
+    ]),
     # one row per sampled token, values at its first visit; NaN where a term does not apply
     "tokens": pa.schema([
         ("trajectory", _text), ("step", _count), ("position", _count), ("token_id", _count), ("text", _text),

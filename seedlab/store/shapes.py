@@ -84,7 +84,7 @@ SUMMARY_FIELDS = {"update": COUNT, "panels": each(OBJECT)}
 PANEL_FIELDS = {"success_macro": SHARE, "success_micro": SHARE, "panel_hash": TEXT, "decoding": OBJECT}  # what the writer insists on
 PANEL_MORE = {
     "episodes": COUNT, "by_type": each(OBJECT), "mean_steps": NUMBER, "mean_return": NUMBER, "infra_failures": COUNT, "inadmissible_rate": SHARE, "tasks": COUNT, "update": COUNT,
-    "prompts_without_skill": FLAG,
+    "prompts_without_skill": FLAG, "skill": OBJECT,
 }  # fmt: skip
 DECODING_FIELDS = {"temperature": NUMBER, "top_p": NUMBER, "n": COUNT, "seed": COUNT}
 TYPE_FIELDS = {"successes": COUNT, "episodes": COUNT}

@@ -136,9 +136,12 @@ class RunWriter:
         """
         self._folder("updates", update, frames)
 
-    def evaluation(self, update: int, episodes: pd.DataFrame, summary: Mapping[str, Mapping]) -> None:
+    def evaluation(
+        self, update: int, episodes: pd.DataFrame, summary: Mapping[str, Mapping], prompt_skills: pd.DataFrame | None = None
+    ) -> None:
         """eval/NNNNNN: one row per episode, and per panel its scores with the decoding and the panel's hash (E10).
 
+        `prompt_skills` says which skill each episode had in its prompts, where they had one.
         Raises ValueError naming what a panel's summary lacks.
         """
         for panel, entry in summary.items():
@@ -151,7 +154,8 @@ class RunWriter:
         def write_summary(folder: Path) -> None:
             write_json(folder / "summary.json", {"schema_version": SCHEMA_VERSION, "update": update, "panels": summary})
 
-        self._folder("eval", update, {"episodes": episodes}, write_summary)
+        frames = {"episodes": episodes} | ({} if prompt_skills is None else {"prompt_skills": prompt_skills})
+        self._folder("eval", update, frames, write_summary)
 
     def _folder(self, kind: str, update: int, frames: Mapping[str, pd.DataFrame], more: Callable[[Path], None] | None = None) -> None:
         def fill(folder: Path) -> None:

@@ -103,6 +103,7 @@ def give_teacher(session: Session, row: TokenRow, trajectory: Trajectory, skill:
     for step, own in usable_steps(skill).items():
         if step in row.step and not attach_step_teacher(row, step, with_text(own.text), limit):
             own.accepted, own.reason = False, "teacher context too long"
+    row.skill = skill
     return ""
 
 

@@ -172,8 +172,8 @@ class Demo:
         if not (folder / "config.json").exists():
             return f"{name}: done"
         run = Run(folder)
-        scores = ", ".join(f"{r['panel']} {r['success_micro']:.2f}" for r in run.evaluations.to_dict("records"))
-        return f"{name}: done, success (micro) {scores}"
+        scores = ", ".join(f"{r['panel']} macro {r['success_macro']:.2f} micro {r['success_micro']:.2f}" for r in run.evaluations.to_dict("records"))
+        return f"{name}: done, success on {scores}"
 
     # ---- report
 

@@ -1,4 +1,5 @@
-"""Evaluation on a panel: every task id exactly once per sample, decoding recorded, no skill in any prompt."""
+"""Evaluation on a panel: every task id exactly once per sample, decoding recorded; a skill in no prompt, or
+where evaluation.skill asks for it in every one, is proved and not assumed."""
 
 from __future__ import annotations
 
@@ -6,42 +7,60 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from seedlab.config.names import suggestion
-from seedlab.episodes.play import Episode, history_of
+from seedlab.envs import refuse_unknown_panels
+from seedlab.episodes.play import history_of
 from seedlab.episodes.records import Trajectory
 from seedlab.errors import UserError
 from seedlab.objective.aggregate import macro_micro
+from seedlab.skills import SkillLibrary
+from seedlab.train.library import skill_of_task
+from seedlab.train.prompt_skills import plain, prompt_skill_frame
 from seedlab.train.session import Session
+from seedlab.train.tasks import group_episodes
 
 
 @dataclass
 class Evaluation:
     episodes: pd.DataFrame  # one row per episode
     summary: dict  # per panel, see `summarise`
+    prompt_skills: pd.DataFrame | None = None  # per episode, where evaluation.skill puts one into its prompts
 
 
 class SkillLeak(RuntimeError):
     """A skill text was found in an evaluation prompt."""
 
 
-def evaluate(session: Session, *, update: int, panels: tuple[str, ...] | None = None, skills: tuple[str, ...] = ()) -> Evaluation:
+class SkillMissing(RuntimeError):
+    """An evaluation prompt lacks the skill that evaluation.skill=library puts into it."""
+
+
+def evaluate(
+    session: Session, *, update: int, panels: tuple[str, ...] | None = None, skills: tuple[str, ...] = (), library: SkillLibrary | None = None
+) -> Evaluation:
     """Play the panels with `evaluation.temperature`.
 
-    `skills` are texts that must not occur in any prompt (the canaries of the run); one that does raises SkillLeak.
-    The order, batch size and machine change nothing beyond floating point: each episode has its own random stream.
+    `skills` are texts that must not occur in any prompt (the canaries of the run); one that does raises SkillLeak.  With
+    evaluation.skill=library the `library`'s text for each task stands in its prompts, or SkillMissing is raised.  The
+    order, batch size and machine change nothing beyond floating point: each episode has its own random stream.
     """
     cfg = session.cfg.evaluation
-    frames, summary = [], {}
-    for name in panels if panels is not None else cfg.panels:
-        if name not in session.panels:
-            raise UserError(f"there is no panel {name!r}{suggestion(name, session.panels)} (panels: {', '.join(session.panels)})")
+    told = cfg.skill == "library"
+    if told and library is None:
+        raise UserError("evaluation.skill=library needs a skill library, and none was given; set skills.library")
+    skill_of = skill_of_task(library if told else None, session.family)
+    frames, prompts, summary = [], [], {}
+    panels = cfg.panels if panels is None else panels
+    refuse_unknown_panels(panels, session.panels)
+    for name in panels:
         panel = session.panels[name]
-        episodes = [Episode(task_id, n) for task_id in panel.task_ids for n in range(cfg.samples_per_task)]
+        episodes = group_episodes(list(panel.task_ids), cfg.samples_per_task, skill_of)
         trajectories = session.play(
             episodes, phase=f"eval-{name}-", update=0, seed=cfg.seed, temperature=cfg.temperature, at_once=cfg.batch
         )
         session.forget(trajectories)
-        refuse_leaks(session, trajectories, skills)
+        if told:
+            prompts.append(require_skills(session, trajectories))
+        refuse_leaks(session, trajectories, skills, told=told)
         frame = episode_frame(trajectories, name)
         if frame["task"].nunique() != len(panel.task_ids) or len(frame) != len(episodes):
             raise RuntimeError(f"panel {name!r}: {frame['task'].nunique()} of {len(panel.task_ids)} tasks were evaluated")
@@ -52,34 +71,46 @@ def evaluate(session: Session, *, update: int, panels: tuple[str, ...] | None = 
                 "temperature": cfg.temperature, "top_p": 1.0, "n": cfg.samples_per_task, "seed": cfg.seed,
                 "max_tokens": session.cfg.rollout.max_response_tokens,
             },
-            "prompts_without_skill": True,
+            "prompts_without_skill": not told,
         }
-    return Evaluation(pd.concat(frames, ignore_index=True), summary)
+        if told:
+            summary[name]["skill"] = {"library": library.hash, "source": session.cfg.skills.library, "retrieve": library.retrieve}
+    return Evaluation(pd.concat(frames, ignore_index=True), summary, pd.concat(prompts, ignore_index=True) if told else None)
 
 
-def refuse_leaks(session: Session, trajectories: list[Trajectory], skills: tuple[str, ...]) -> None:
-    """Raise SkillLeak where an episode had a skill, or a prompt holds one of `skills` (of three words or more).
+def require_skills(session: Session, trajectories: list[Trajectory]) -> pd.DataFrame:
+    """The skill in each episode's prompts, read back from their ids.  Raises SkillMissing where one lacks it."""
+    for trajectory in trajectories:
+        if not trajectory.prompt_skill:
+            raise SkillMissing(f"{trajectory.id} was played without a skill, although evaluation.skill=library")
+    frame = prompt_skill_frame(session.tokenizer, trajectories)
+    lacking = frame[frame["found"] != frame["prompts"]]
+    if len(lacking):
+        row = lacking.iloc[0]
+        raise SkillMissing(f"{row['trajectory']}: {row['found']} of {row['prompts']} prompts contain the skill {row['text']!r}")
+    return frame
+
+
+def refuse_leaks(session: Session, trajectories: list[Trajectory], skills: tuple[str, ...], *, told: bool = False) -> None:
+    """Raise SkillLeak where an episode had a skill that it should not have (`told`: it should, and its own is no leak), or
+    a prompt holds one of `skills` (of three words or more).
 
     What the episode's own turns say is no leak: a policy may have written words that an observation also has.
     """
-    texts = {_one_line(s) for s in skills if len(s.split()) >= 3}
+    texts = {plain(s) for s in skills if len(s.split()) >= 3}
     for trajectory in trajectories:
-        if trajectory.prompt_skill:
+        if trajectory.prompt_skill and not told:
             raise SkillLeak(f"{trajectory.id} was played with a skill in its prompt")
         for number, step in enumerate(trajectory.steps) if texts else ():
-            prompt = _one_line(session.tokenizer.decode(step.prompt_ids))
+            prompt = plain(session.tokenizer.decode(step.prompt_ids))
             found = {text for text in texts if text in prompt}
             if not found:
                 continue
-            turns = session.prompts.messages(history_of(trajectory, number), kept_from=step.kept_from)
-            own = _one_line(session.tokenizer.decode(session.chat.render(turns)))
+            turns = session.prompts.messages(history_of(trajectory, number), skill=trajectory.prompt_skill, kept_from=step.kept_from)
+            own = plain(session.tokenizer.decode(session.chat.render(turns)))
             for text in sorted(found):
                 if prompt.count(text) > own.count(text):
                     raise SkillLeak(f"{trajectory.id}: the prompt of step {number} contains the skill {text!r}")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def episode_frame(trajectories: list[Trajectory], panel: str) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -17,14 +18,16 @@ from seedlab.config.schedule import at_update
 from seedlab.config.schema import Config
 from seedlab.episodes.keys import stream_key
 from seedlab.episodes.records import Skill, Trajectory
-from seedlab.skills import OwnAnalyzer, ScriptedAnalyzer, assign_skills, count_reasons, write_skills
+from seedlab.skills import OwnAnalyzer, ScriptedAnalyzer, SkillLibrary, assign_skills, count_reasons, write_skills
 from seedlab.store import RunWriter
 from seedlab.store.checkpoint import latest_checkpoint
 from seedlab.store.frames import skill_frame, step_frame, step_skill_frame, trajectory_frame
 from seedlab.train.batch import advantages_of, prepare_batch
 from seedlab.train.diverged import Diverged
 from seedlab.train.external import external_analyzer
+from seedlab.train.library import run_library, skill_of_task
 from seedlab.train.measures import analyzer_metrics, credit_metrics, rollout_metrics, step_skill_metrics, token_metrics
+from seedlab.train.prompt_skills import prompt_skill_frame
 from seedlab.train.session import Ledger, Progress, Session, silent
 from seedlab.train.tasks import group_episodes, tasks_of_update
 from seedlab.train.tokens import PreparedBatch, UpdateResult
@@ -64,6 +67,11 @@ class UpdateLoop:
         """What the manifest says of the model: class, parameters, and hashes of weights, tokenizer and chat template."""
         raise NotImplementedError
 
+    @cached_property
+    def library(self) -> SkillLibrary | None:
+        """The run's static skills; None where no prompt gets one."""
+        return run_library(self.cfg, self.run, self.session, self.writer, next_update=self.next_update)
+
     def before_evaluation(self) -> None:
         """Called once after the last update."""
 
@@ -73,6 +81,7 @@ class UpdateLoop:
         if self.saves_start and latest_checkpoint(self.run) is None:
             self.save(0)
         saved = self.next_update
+        self.library  # a snapshot writes it before its weights move
         for update in range(self.next_update, total):
             try:
                 self.one_update(update)
@@ -99,7 +108,7 @@ class UpdateLoop:
         before = (generator.prompt_tokens, generator.sampled_tokens)
         with ledger.phase("rollout"):
             trajectories = self.session.play(
-                group_episodes(tasks, cfg.stage2.group_size), phase="u", update=update, seed=cfg.seed,
+                group_episodes(tasks, cfg.stage2.group_size, self._prompt_skill), phase="u", update=update, seed=cfg.seed,
                 temperature=cfg.rollout.temperature, track_progress=self.session.family.has_scripted_analyzer,
             )
         ledger.count("rollout", generator.prompt_tokens - before[0] + generator.sampled_tokens - before[1])
@@ -119,7 +128,7 @@ class UpdateLoop:
             metrics |= step_skill_metrics(skills, batch)
         metrics |= credit_metrics(result, advantages, at_update(cfg.objective, update))
         with ledger.phase("store"):
-            self._store(update, trajectories, skills, result, advantages)
+            self._store(update, trajectories, skills, result, advantages, batch)
         metrics |= ledger.metrics()
         metrics["optim/steps"], metrics["optim/learning_rate"] = float(result.steps), cfg.stage2.learning_rate
         metrics["cost/update_seconds"] = time.perf_counter() - started
@@ -152,7 +161,7 @@ class UpdateLoop:
             trajectory.skill = by_trajectory.get(trajectory.id)
         assigned = assign_skills(
             trajectories, skills, objective.skill_from, stream_key(self.cfg.seed, "shuffle", update),
-            drop_unusable=self.cfg.analyzer.drop_unusable,
+            drop_unusable=self.cfg.analyzer.drop_unusable, library=self.library,
         )
         return skills, assigned
 
@@ -165,7 +174,11 @@ class UpdateLoop:
             return ScriptedAnalyzer(self.session.family, cfg.analyzer.contract, cfg.objective.critical_steps), cfg.analyzer.contract, cfg.analyzer
         return OwnAnalyzer(generator, self.session.chat, cfg.analyzer), cfg.analyzer.contract, cfg.analyzer
 
-    def _store(self, update, trajectories, skills, result, advantages) -> None:
+    def _prompt_skill(self, task_id: str) -> str:
+        """The skill in a task's training prompts."""
+        return skill_of_task(self.library if self.cfg.rollout.skill == "library" else None, self.session.family)(task_id)
+
+    def _store(self, update, trajectories, skills, result, advantages, batch) -> None:
         frames = {
             "trajectories": trajectory_frame(trajectories, advantages.tied_T.tolist(), advantages.advantage_T.tolist()),
             "steps": step_frame(trajectories),
@@ -173,6 +186,9 @@ class UpdateLoop:
         }
         if self.cfg.objective.critical_steps:
             frames["step_skills"] = step_skill_frame(skills)
+        prompts = prompt_skill_frame(self.session.tokenizer, trajectories, batch.rows)
+        if len(prompts):
+            frames["prompt_skills"] = prompts
         wanted = self.cfg.store.tokens
         if len(result.tokens) and (wanted == "all" or (isinstance(wanted, int) and update % wanted == 0)):
             tokens = result.tokens.sort_values(["trajectory_index", "step", "position"], ignore_index=True)

@@ -14,7 +14,7 @@ from seedlab.objective.advantages import AdvantageResult
 from seedlab.objective.aggregate import macro_micro
 from seedlab.skills.steps import step_counts
 from seedlab.train.session import Session
-from seedlab.train.stage1 import scripted_skill
+from seedlab.train.stage1_measures import scripted_skill
 from seedlab.train.tokens import PreparedBatch, UpdateResult
 
 SMALL_DELTA = 0.02  # nats; below it the gate is within 0.025 of one half at beta = 5
@@ -107,15 +107,15 @@ def token_metrics(
         tied = advantages.tied_T.numpy()[taught["trajectory_index"].to_numpy()]
         gate, delta = taught["gate"].to_numpy(), taught["delta"].to_numpy()
         out |= {
-            "opd/delta_mean": delta.mean(),
+            "opd/loss": means.get("opd_loss"), "opd/delta_mean": delta.mean(),
             "opd/delta_success": _mean(delta[won]), "opd/delta_failure": _mean(delta[~won]),
             "opd/delta_abs_small": (np.abs(delta) < SMALL_DELTA).mean(),
             "signal/agreement_success": _mean(delta[won]) - _mean(delta[~won]),
             "signal/delta_confidence_correlation": correlation(delta, taught["logp_student"].to_numpy()),
         }
-        if not np.isnan(gate).any():  # a teacher that only changes advantages has no gate
+        if not np.isnan(gate).any():  # other forms of the term, and teachers that only change advantages, have none
             out |= {
-                "opd/loss": means.get("opd_loss"), "opd/gate_mean": gate.mean(), "opd/gate_std": gate.std(),
+                "opd/gate_mean": gate.mean(), "opd/gate_std": gate.std(),
                 "opd/gate_above_half": (gate > 0.5).mean(),
                 "opd/share_failed": gate[~won].sum() / gate.sum(), "opd/share_tied": gate[tied].sum() / gate.sum(),
                 "signal/gate_progress_correlation": gate_progress(taught, trajectories),

@@ -26,6 +26,7 @@ Progress = Callable[[str, int, int, str], None]
 # What a person reads where the phase names a random stream.
 LABELS = {
     "u": "stage 2: rollout", "s1-": "stage 1: rollouts", "s1-dev-": "stage 1: acting on dev", "s1-skill-": "stage 1: acting with skills",
+    "library-": "skills of the first snapshot",
 }
 
 

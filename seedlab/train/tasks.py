@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from seedlab.envs.protocol import Panel
@@ -26,5 +28,6 @@ def tasks_of_update(panel: Panel, *, seed: int, update: int, tasks_per_update: i
     return [panel.task_ids[int(i)] for i in order[place * tasks_per_update : (place + 1) * tasks_per_update]]
 
 
-def group_episodes(task_ids: list[str], group_size: int) -> list[Episode]:
-    return [Episode(task_id, n) for task_id in task_ids for n in range(group_size)]
+def group_episodes(task_ids: list[str], group_size: int, skill_of: Callable[[str], str] = lambda task_id: "") -> list[Episode]:
+    """`group_size` episodes of each task; `skill_of(task id)` stands in the prompts of a task's whole group."""
+    return [Episode(task_id, n, skill) for task_id in task_ids for skill in [skill_of(task_id)] for n in range(group_size)]

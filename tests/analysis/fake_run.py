@@ -16,7 +16,9 @@ from scipy.special import expit
 from seedlab.config.presets import config_hash, load_config
 from seedlab.config.schema import Config
 from seedlab.episodes.records import Skill, Step, Trajectory
+from seedlab.skills.library import text_hash
 from seedlab.store.frames import records, skill_frame, step_frame, trajectory_frame
+from seedlab.store.schemas import TABLES
 from seedlab.store.writer import RunWriter
 
 TYPES = ("pick_and_place_simple", "pick_heat_then_place_in_recep")
@@ -52,7 +54,8 @@ def write_run(
     tokenizer = _tokenizer(path)
     for update in range(cfg.stage2.updates):
         frames = _update_frames(cfg, update, rng, tokenizer, success, accepted, skill, goal)
-        writer.update(update, {name: change(name, update, frame) for name, frame in frames.items()})
+        kept = [name for name in frames if name != "tokens" or cfg.store.tokens == "all" or update % int(cfg.store.tokens) == 0]
+        writer.update(update, {name: change(name, update, frames[name]) for name in kept})
         writer.metrics(update, _metrics(cfg, frames) | (metric_values or {}))
     if evaluated:
         episodes = change("episodes", cfg.stage2.updates, _episodes(cfg, rng, success))
@@ -82,7 +85,7 @@ def _manifest(cfg) -> dict:
 
 @functools.cache
 def build():
-    from seedlab.policy.tiny import build_tokenizer
+    from seedlab.policy.tiny_tokenizer import build_tokenizer
 
     return build_tokenizer(WORDS, 256)
 
@@ -114,7 +117,10 @@ def _update_frames(cfg, update, rng, tokenizer, success, accepted, skill, goal) 
     advantage = np.where(deviation == 0, 0.0, (returns - mean) / (deviation + cfg.objective.advantage_eps)).ravel().astype(np.float32)
     for t, trajectory in enumerate(trajectories):
         tokens += _tokens(cfg, trajectory, float(advantage[t]), t % 2, rng, tokenizer)
-    return {
+    read = [t for t in trajectories if t.skill is not None and t.skill.accepted]
+    prompts = [(t.id, t.task_type, "teacher", "own", text_hash(t.skill.text), t.skill.text, 1, 1) for t in read]
+    more = {"prompt_skills": pd.DataFrame(prompts, columns=TABLES["prompt_skills"].names)} if prompts else {}
+    return more | {
         "trajectories": trajectory_frame(trajectories, tied.tolist(), advantage.tolist()), "steps": step_frame(trajectories),
         "skills": skill_frame(skills), "tokens": pd.DataFrame(tokens),
     }  # fmt: skip

@@ -107,7 +107,8 @@ def test_zero_opd_gradient_with_a_teacher_fails_and_without_one_is_not_checked(t
 def test_grpo_says_what_it_did_not_check(tmp_path):
     results = states(fake_run(tmp_path / "run", config("grpo", "base"), evaluated=False))
     assert {n for n, r in results.items() if r.state == "not checked"} == {
-        "OPD gradient", "gate = sigmoid(beta Δ)", "skills change log-probs", "no skill in a rollout prompt", "every panel task evaluated once",
+        "OPD gradient", "gate = sigmoid(beta Δ)", "skills change log-probs", "no skill in a rollout prompt", "skills in prompts as recorded",
+        "every panel task evaluated once",
     }
     assert not any(r.state == "failed" for r in results.values())
 

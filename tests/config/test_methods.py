@@ -12,7 +12,7 @@ from seedlab.methods import METHODS, Bundle, get_method, register
 
 PAPER_NAMES = {
     "vanilla", "skill-prompt", "grpo", "skill-grpo", "skill-grpo*", "opsd", "grpo+opsd", "opsd-kl", "grpo+opsd-kl",
-    "skill-sd", "rlsd", "sdar", "opid", "react", "gigpo", "seed", "seed/no-stage1", "seed/no-opd", "seed/static",
+    "skill-sd", "skill-sd/own", "rlsd", "sdar", "opid", "react", "gigpo", "seed", "seed/no-stage1", "seed/no-opd", "seed/static",
     "seed/shuffled", "seed/scripted",
 }  # fmt: skip
 OWN_NAMES = {"rloo", "gspo"}  # estimators that the paper does not compare
@@ -21,7 +21,7 @@ AVAILABLE = [name for name, bundle in METHODS.items() if bundle.available]
 
 def switches(method):
     o = (c := load_config("tiny", {"method": method})).objective
-    return (c.initial, c.stage1.enabled, o.rl_coef, o.opd_coef, o.beta, o.skill_from)
+    return (c.initial, c.stage1.enabled, o.rl_coef, o.opd_coef, o.beta, o.skill_from, o.opd_form, c.rollout.skill, c.evaluation.skill)
 
 
 def test_every_method_of_the_paper_has_a_name():
@@ -30,18 +30,33 @@ def test_every_method_of_the_paper_has_a_name():
 
 
 def test_switches_of_the_available_methods():
-    assert {name: switches(name) for name in AVAILABLE} == {
+    table = {
         "vanilla": ("base", False, 1.0, 0.0, 5.0, "own"),
+        "skill-prompt": ("base", False, 1.0, 0.0, 5.0, "own", "gate", "none", "library"),
         "grpo": ("base", False, 1.0, 0.0, 5.0, "own"),
         **dict.fromkeys(("gigpo", "rloo", "gspo"), ("base", False, 1.0, 0.0, 5.0, "own")),
         "opid": ("base", False, 1.0, 0.0, 5.0, "external"),
+        "skill-grpo": ("base", False, 1.0, 0.0, 5.0, "own", "gate", "library", "none"),
+        "skill-grpo*": ("base", False, 1.0, 0.0, 5.0, "own", "gate", "library", "library"),
+        "opsd": ("base", False, 0.0, 0.01, 5.0, "static"),
+        "grpo+opsd": ("base", False, 1.0, 0.01, 0.0, "static"),
+        "opsd-kl": ("base", False, 0.0, 0.01, 5.0, "static", "log_ratio", "none", "none"),
+        "grpo+opsd-kl": ("base", False, 1.0, 0.01, 5.0, "static", "log_ratio", "none", "none"),
+        "skill-sd": ("base", False, 1.0, 0.001, 5.0, "static", "ratio_k3", "none", "none"),
+        "skill-sd/own": ("base", False, 1.0, 0.001, 5.0, "own", "ratio_k3", "none", "none"),
+        "rlsd": ("base", False, 1.0, 0.0, 5.0, "static"),
+        "sdar": ("base", False, 1.0, 0.01, 5.0, "static"),
         "seed": ("stage1", True, 1.0, 0.01, 5.0, "own"),
         "seed/no-stage1": ("base", False, 1.0, 0.01, 5.0, "own"),
         "seed/no-opd": ("stage1", True, 1.0, 0.0, 5.0, "own"),
+        "seed/static": ("stage1", True, 1.0, 0.01, 5.0, "static"),
         "seed/shuffled": ("stage1", True, 1.0, 0.01, 5.0, "shuffled"),
         "seed/scripted": ("stage1", True, 1.0, 0.01, 5.0, "scripted"),
     }
-    assert load_config("tiny", ["method=vanilla"]).stage2.updates == 0
+    usual = ("gate", "none", "none")  # form of distillation, skill in training prompts, skill in evaluation prompts
+    assert {name: switches(name) for name in AVAILABLE} == {name: row if len(row) == 9 else row + usual for name, row in table.items()}
+    assert [name for name in AVAILABLE if not load_config("tiny", {"method": name}).stage2.updates] == ["vanilla", "skill-prompt"]
+    assert load_config("tiny", {"method": "seed/static"}).skills.library == "snapshot"
 
 
 @pytest.mark.parametrize("name", sorted(PAPER_NAMES - set(AVAILABLE)))

@@ -143,7 +143,7 @@ def test_one_rule_for_minibatches_replaces_the_other():
         (["group_size=4"], "unknown key 'group_size'; did you mean 'stage2.group_size'?"),
         (["objective.lambda_opd=1"], "unknown key 'objective.lambda_opd'"),
         (["method=grpoo"], "unknown method 'grpoo'; did you mean 'grpo'?"),
-        (["method=sdar"], "method 'sdar' is known but not built yet"),
+        (["method=react"], "method 'react' is known but not built yet"),
         (["stage2.updates=many"], "stage2.updates='many': input should be a valid integer"),
         (["stage2.updates=true"], "stage2.updates=True: input should be a valid integer"),
         (["stage2.updates=2.5"], "stage2.updates=2.5: input should be a valid integer"),

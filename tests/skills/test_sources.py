@@ -1,7 +1,5 @@
 """Which skill a teacher sees: own, static, scripted, and the controls (cases C3, C9, C10)."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +10,8 @@ from seedlab.episodes.prompts import make_prompt_format
 from seedlab.episodes.records import Skill, Trajectory
 from seedlab.errors import UserError
 from seedlab.rows.build import attach_teacher, build_rows
-from seedlab.skills.sources import SkillLibrary, assign_skills
+from seedlab.skills.library import SkillLibrary
+from seedlab.skills.sources import assign_skills
 
 
 def trajectories(count, **changes):
@@ -62,24 +61,10 @@ def test_empty_bypasses_validation():
     assert [(s.text, s.accepted, s.analyzer) for s in got.values()] == [("", True, "empty")] * 2
 
 
-def test_static_skills_come_from_the_library_by_task_type(tmp_path):
-    (tmp_path / "skills.json").write_text(json.dumps({"pick": "carry it straight there", "heat": "use the microwave"}))
-    library = SkillLibrary.load(tmp_path / "skills.json")
+def test_static_skills_come_from_the_library_by_task_type():
+    library = SkillLibrary.of({"pick": "carry it straight there", "heat": "use the microwave"})
     got = assign_skills(trajectories(2), [], "static", 0, library=library)
     assert [(s.text, s.analyzer, s.snapshot) for s in got.values()] == [("carry it straight there", "static", -1)] * 2
-    with pytest.raises(UserError, match="no skill for task type 'cool'; it has: heat, pick"):
-        library.retrieve("cool")
-    library.save(tmp_path / "again.json")
-    assert SkillLibrary.load(tmp_path / "again.json").hash == library.hash
-    assert SkillLibrary.of({"heat": "use the microwave", "pick": "carry it straight there"}).hash == library.hash
-    assert SkillLibrary.of({"pick": "carry it straight there"}).hash != library.hash
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"pick": ""}', '{"pick": 3}'])
-def test_a_damaged_library_is_named(tmp_path, content):
-    (tmp_path / "broken.json").write_text(content)
-    with pytest.raises(UserError, match="broken.json"):
-        SkillLibrary.load(tmp_path / "broken.json")
 
 
 @pytest.mark.parametrize("source", ["own", "static", "scripted", "shuffled", "empty"])
