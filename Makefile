@@ -30,7 +30,7 @@ test: $(VENV)/.installed-dev
 	$(RUN) $(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
 
 # Parts whose versions part from ours have environments of their own; SEEDLAB_…_PYTHON names an interpreter that has one already.
-test-full: $(VENV)/.installed-browser $(foreach part,ALFWORLD DEEPSPEED,$(if $(SEEDLAB_$(part)_PYTHON),,$($(part)_VENV)/.tried))
+test-full: $(VENV)/.installed-browser $(foreach part,ALFWORLD DEEPSPEED VERL,$(if $(SEEDLAB_$(part)_PYTHON),,$($(part)_VENV)/.tried))
 	$(RUN) $(foreach part,ALFWORLD VERL DEEPSPEED VLLM,$(call python_of,$(part),$($(part)_VENV))) $(BIN)/python -m pytest -m full $(PYTEST_ARGS)
 
 # Nothing where the variable is set already or the environment could not be made.
@@ -71,7 +71,7 @@ $(VENV)/.installed-browser: $(VENV)/.installed-dev
 	else echo "no chromium, and only root can install it: the browser tests will be skipped"; fi
 	@touch $@
 
-# verl wants versions of its own; Ray is in this environment too.  Its tests take ten minutes and run only where this has been called.
+# verl wants versions of its own; Ray is in this environment too.
 verl: $(VERL_VENV)/.tried
 
 $(VERL_VENV)/.tried: requirements/verl-cpu.lock

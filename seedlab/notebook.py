@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import os
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from seedlab.errors import UserError
 from seedlab.store.errors import RunError
+from seedlab.store.layout import runs_root
 
 ACTIONS = ("show", "submit", "resume")
 DECLARED, INJECTED = "# Papermill replaces these values.", "# Parameters"
@@ -53,26 +53,12 @@ def _assigned(source: str) -> list[str]:
     return [target.id for node in ast.parse(source).body if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, ast.Name)]
 
 
-def runs_root() -> Path:
-    """Where runs lie: `SEEDLAB_RUNS`, else the nearest folder `runs` at or above the present folder, else `runs` here."""
-    if given := os.environ.get("SEEDLAB_RUNS"):
-        return Path(given)
-    here = Path.cwd()
-    return next((folder / "runs" for folder in (here, *here.parents) if (folder / "runs").is_dir()), here / "runs")
-
-
-def located(path: str | Path) -> Path:
-    """`path`, or what it means from the folder above `runs_root()`: a notebook's own folder is below it."""
-    there = runs_root().parent / path
-    return there if not Path(path).exists() and there.exists() else Path(path)
-
-
 def find(run: str | Path, *, several: bool = False) -> Path:
     """The run folder meant by a path or by a name below `runs_root()`; with `several` also a folder that holds runs.
     Raises JobError naming near ones."""
     from seedlab.jobs import find_run
 
-    return find_run(located(run), runs_root(), several=several)
+    return find_run(run, runs_root(), several=several)
 
 
 def choose_run(

@@ -29,7 +29,7 @@ def vocabulary(micro):
     """The tokenizer that the tiny recipe builds for generated rooms."""
     from seedlab.envs import make_family
     from seedlab.episodes.prompts import COMPACT_WORDS
-    from seedlab.policy.tiny import build_tokenizer
+    from seedlab.policy.tiny_tokenizer import build_tokenizer
 
     cfg = micro()
     return build_tokenizer([*make_family(cfg.env).vocabulary(), *COMPACT_WORDS], cfg.model.context)
@@ -103,3 +103,16 @@ def real_games(tmp_path_factory):
     with tarfile.open(packed) as archive:
         archive.extractall(target, filter="data")
     return target
+
+
+@pytest.fixture
+def seedlab(capsys):
+    """seedlab(*argv): exit code, stdout, stderr."""
+    from seedlab.cli.main import main
+
+    def run(*argv):
+        capsys.readouterr()
+        code = main([str(a) for a in argv])
+        return code, *capsys.readouterr()
+
+    return run

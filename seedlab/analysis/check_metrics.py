@@ -1,4 +1,8 @@
-"""What a line of metrics.jsonl and a panel's summary must say, recomputed from the parquet files apart from the code that wrote them."""
+"""What a line of metrics.jsonl and a panel's summary must say, recomputed from the parquet files.
+
+The formulas stand here a second time on purpose.  `train.measures` and `train.evaluate` wrote what is checked: with
+their functions the check would repeat their faults, and could only agree.
+"""
 
 from __future__ import annotations
 
@@ -81,16 +85,20 @@ def _learnt(tokens: pd.DataFrame, trajectories: pd.DataFrame, cfg: Config) -> di
     }  # fmt: skip
     if cfg.objective.kl_coef and cfg.objective.reference != "none":
         out["policy/kl"] = _mean(kept["kl"])
-    if cfg.objective.opd_coef:
+    if cfg.objective.uses_teacher:
         out["opd/mask_coverage"] = len(taught) / max(1, len(kept))
     if len(taught):
         won, tied = (taught["trajectory"].isin(trajectories.loc[trajectories[c], "id"]).to_numpy() for c in ("success", "tied"))
         gate, delta = taught["gate"].to_numpy(dtype=np.float64), taught["delta"].to_numpy(dtype=np.float64)
         out |= {
-            "opd/gate_mean": gate.mean(), "opd/gate_std": gate.std(), "opd/gate_above_half": (gate > 0.5).mean(), "opd/delta_mean": delta.mean(),
-            "opd/delta_success": _mean(delta[won]), "opd/delta_failure": _mean(delta[~won]), "opd/delta_abs_small": (np.abs(delta) < SMALL_DELTA).mean(),
-            "opd/share_failed": gate[~won].sum() / gate.sum(), "opd/share_tied": gate[tied].sum() / gate.sum(),
+            "opd/delta_mean": delta.mean(), "opd/delta_success": _mean(delta[won]), "opd/delta_failure": _mean(delta[~won]),
+            "opd/delta_abs_small": (np.abs(delta) < SMALL_DELTA).mean(),
         }  # fmt: skip
+        if cfg.objective.opd_coef:
+            out |= {
+                "opd/gate_mean": gate.mean(), "opd/gate_std": gate.std(), "opd/gate_above_half": (gate > 0.5).mean(),
+                "opd/share_failed": gate[~won].sum() / gate.sum(), "opd/share_tied": gate[tied].sum() / gate.sum(),
+            }  # fmt: skip
     return out
 
 

@@ -115,7 +115,7 @@ def mask_mismatch(tokens: pd.DataFrame, trajectories: pd.DataFrame, skills: pd.D
     owner = trajectories.set_index("id").loc[tokens["trajectory"]]
     taught = tokens["mask_opd"].to_numpy()
     objective, usable = cfg.objective, set(skills.loc[skills["accepted"], "trajectory"])
-    needs_skill = objective.skill_from == "shuffled" or (objective.skill_from in ("own", "scripted") and cfg.analyzer.drop_unusable)
+    needs_skill = objective.skill_from == "shuffled" or (objective.skill_from in ("own", "scripted", "external") and cfg.analyzer.drop_unusable)
     allowed = {
         "all": np.ones(len(tokens), dtype=bool), "tied": owner["tied"].to_numpy(), "successes": owner["success"].to_numpy(),
         "failures": ~owner["success"].to_numpy(),
@@ -123,7 +123,7 @@ def mask_mismatch(tokens: pd.DataFrame, trajectories: pd.DataFrame, skills: pd.D
     rules = (
         ("was sampled but is masked out of the policy term", ~(tokens["mask_policy"].to_numpy() | tokens["trajectory"].isin(failed).to_numpy())),
         ("learns although the infrastructure failed in its episode", (tokens["mask_policy"].to_numpy() | taught) & tokens["trajectory"].isin(failed).to_numpy()),
-        ("is distilled by a method without distillation", taught & (objective.opd_coef == 0)),
+        ("is distilled by a method without distillation", taught & (not objective.uses_teacher)),
         (f"is distilled outside objective.where={objective.where}", taught & ~allowed),
         ("is distilled although its trajectory has no accepted skill", taught & needs_skill & ~tokens["trajectory"].isin(usable).to_numpy()),
     )

@@ -15,11 +15,13 @@ from seedlab.analysis.check_records import (
     ADVANTAGE_TOLERANCE, GATE_TOLERANCE, GRADIENT_JUMP, REPLAY_TOLERANCE, expected_advantages, expected_gate, leaked_skills, mask_mismatch, panel_hash,
     token_mismatch,
 )  # fmt: skip
+from seedlab.analysis.check_credit import token_advantages
 from seedlab.analysis.check_metrics import summary_mismatch
 from seedlab.analysis.check_prompts import skills_in_prompts
 from seedlab.analysis.check_recorded import metrics_from_tables, recorded_settings
 from seedlab.analysis.check_results import FAILED, NOT_CHECKED, PASSED, Broken, CheckResult, Skipped
 from seedlab.analysis.frames import token_updates
+from seedlab.config.schedule import at_update
 from seedlab.store.errors import RunError
 from seedlab.store.reader import Run, open_run
 
@@ -68,7 +70,8 @@ def _opd_gradient(run: Run) -> str:
     metrics, every = run.metrics, cfg.stage2.log_gradient_terms_every
     if not every:
         raise Skipped("gradient norms were not measured (stage2.log_gradient_terms_every=0)")
-    due = metrics[metrics["update"] % every == 0]
+    scheduled = metrics["update"].map(lambda update: at_update(cfg.objective, int(update)).opd_coef != 0)
+    due = metrics[(metrics["update"] % every == 0) & scheduled]
     if due.empty:
         raise Skipped("no update with measured gradient norms yet")
     if "optim/grad_norm_opd" not in due or due["optim/grad_norm_opd"].isna().any():
@@ -107,6 +110,8 @@ def _each_tokens(run: Run) -> Iterator[tuple[int, pd.DataFrame]]:
 
 def _gate(run: Run) -> str:
     objective, count = run.config.objective, 0
+    if objective.opd_coef == 0:
+        raise Skipped("the method has no gate (objective.opd_coef=0)")
     for update, tokens in _each_tokens(run):
         taught, other = tokens[tokens["mask_opd"]], tokens[~tokens["mask_opd"]]
         if other["gate"].notna().any() or other["delta"].notna().any():
@@ -219,8 +224,11 @@ def _no_leaks(run: Run) -> str:
         written, played, steps = run.skills(update), run.trajectories(update), run.steps(update)
         on_purpose = set(played.loc[played["prompt_skill"] != "", "id"])
         told += len(on_purpose)
-        read = run.prompt_skills(update)
-        texts = sorted({*written.loc[written["accepted"], "text"], *read.loc[(read["place"] == "teacher") & (read["text"] != ""), "text"]})
+        read, told_apart = run.prompt_skills(update), run.step_skills(update)
+        texts = sorted({
+            *written.loc[written["accepted"], "text"], *told_apart.loc[told_apart["accepted"].astype(bool), "text"],
+            *read.loc[(read["place"] == "teacher") & (read["text"] != ""), "text"],
+        })  # fmt: skip
         found = leaked_skills(texts, steps[~steps["trajectory"].isin(on_purpose)], tokenizer)
         if found.leaks:
             text, trajectory, step = found.leaks[0]
@@ -300,6 +308,7 @@ CHECKS: dict[str, Callable[[Run], str]] = {
     "gate = sigmoid(beta Δ)": _gate,
     "skills change log-probs": _delta,
     "advantages": _advantages,
+    "advantages of tokens": token_advantages,
     "sampled = scored log-probs": _rollout_log_probs,
     "token ids as sampled": _token_ids,
     "masks": _masks,

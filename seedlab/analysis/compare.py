@@ -13,6 +13,7 @@ from seedlab.analysis.statistics import Interval, mean_interval, paired_differen
 from seedlab.config.diff import values_of
 
 MEASURE_NAMES = {"success_macro": "macro", "success_micro": "micro"}
+ONE_MEAN = "macro = micro"
 # Keys that follow from others or name the run; they differ by design.
 OWN_KEYS = ("seed",)
 
@@ -27,18 +28,41 @@ class Contrast:
     measure: str
     difference: Interval
     by_seed: dict[int, float]
+    one_mean: bool = False  # macro and micro are one number here: `means_are_one` for both arms
 
 
 def contrasts(evaluations: pd.DataFrame, arm: str, baseline: str) -> list[Contrast]:
     """Every panel and measure that both arms have on at least one common seed."""
     out = []
     for panel in dict.fromkeys(evaluations["panel"]):
+        one_mean = all(means_are_one(evaluations, name, panel) for name in (arm, baseline))
         for measure in MEASURES:
             a, b = scores(evaluations, arm, panel, measure), scores(evaluations, baseline, panel, measure)
             common = {s: a[s] - b[s] for s in sorted(set(a) & set(b))}
             if common:
-                out.append(Contrast(arm, baseline, panel, measure, paired_difference(a, b), common))
+                out.append(Contrast(arm, baseline, panel, measure, paired_difference(a, b), common, one_mean))
     return out
+
+
+def named(found: Sequence[Contrast]) -> list[tuple[str, Contrast]]:
+    """(macro, micro or `macro = micro`, contrast): each number once, so that equal ones are not counted as two comparisons."""
+    first = next(iter(MEASURES))
+    return [
+        (ONE_MEAN if c.one_mean else MEASURE_NAMES[c.measure], c) for c in found if not c.one_mean or c.measure == first
+    ]
+
+
+def listed_differences(found: Sequence[Contrast]) -> str:
+    """`seen macro +0.010 [-0.020, +0.040]; seen micro ...`."""
+    return "; ".join(f"{c.panel} {name} {show_interval(c.difference, signed=True)}" for name, c in named(found))
+
+
+def means_are_one(evaluations: pd.DataFrame, arm: str, panel: str) -> bool:
+    """Whether all task types of `panel` have equally many episodes in every run of `arm`: macro and micro are then the same."""
+    part = evaluations[(evaluations["arm"] == arm) & (evaluations["panel"] == panel)]
+    return "by_type" in part and all(
+        isinstance(types, dict) and len({kind["episodes"] for kind in types.values()}) == 1 for types in part["by_type"]
+    )
 
 
 def find(arms: Sequence[Arm], role: str) -> Arm | None:
@@ -100,21 +124,21 @@ def headline(found: Sequence[Contrast]) -> str:
     """One sentence from all panels and measures of the main pair."""
     arm, baseline = found[0].arm, found[0].baseline
     pairs = min(c.difference.n for c in found)
-    listed = "; ".join(f"{c.panel} {MEASURE_NAMES[c.measure]} {show_interval(c.difference, signed=True)}" for c in found)
+    listed, shown = listed_differences(found), named(found)
     if pairs < 2:
         return f"One common seed: {arm} minus {baseline} is {listed}. Without a second seed there is no interval, and nothing can be claimed."
-    above = [c for c in found if c.difference.excludes(0) and c.difference.estimate > 0]
-    below = [c for c in found if c.difference.excludes(0) and c.difference.estimate < 0]
+    above = [(name, c) for name, c in shown if c.difference.excludes(0) and c.difference.estimate > 0]
+    below = [(name, c) for name, c in shown if c.difference.excludes(0) and c.difference.estimate < 0]
     tail = f"Differences paired over {pairs} seeds, with 95 % intervals: {listed}."
     wide = " So few seeds make wide intervals: an interval that contains 0 does not show that the two are equal." if pairs <= 3 else ""
-    if len(above) == len(found):
+    if len(above) == len(shown):
         return f"{arm} scored higher than {baseline} on every panel, macro and micro. {tail}"
-    if len(below) == len(found):
+    if len(below) == len(shown):
         return f"{arm} does not beat {baseline} here; it scored lower on every panel, macro and micro. {tail}"
     if above or below:
-        clear = ", ".join(f"{c.panel} {MEASURE_NAMES[c.measure]} ({'higher' if c in above else 'lower'})" for c in above + below)
+        clear = ", ".join(f"{c.panel} {name} ({'higher' if c.difference.estimate > 0 else 'lower'})" for name, c in above + below)
         return (
-            f"{arm} does not beat {baseline} consistently here: an interval excludes 0 only for {clear}, one of {len(found)} "
+            f"{arm} does not beat {baseline} consistently here: an interval excludes 0 only for {clear}, one of {len(shown)} "
             f"comparisons looked at, which chance alone can produce. {tail}{wide}"
             if len(above + below) == 1
             else f"{arm} does not beat {baseline} consistently here: intervals exclude 0 only for {clear}. {tail}{wide}"
@@ -147,8 +171,7 @@ def why(seed: Arm, grpo: Arm, arms: Sequence[Arm], evaluations: pd.DataFrame) ->
     if shuffled is not None:
         found = contrasts(evaluations, seed.name, shuffled.name)
         if found:
-            listed = "; ".join(f"{c.panel} {MEASURE_NAMES[c.measure]} {show_interval(c.difference, signed=True)}" for c in found)
-            lines.append(f"Own minus shuffled skills, {found[0].difference.n} seed(s): {listed}. Only a clear difference would show that the skills' content matters.")
+            lines.append(f"Own minus shuffled skills, {found[0].difference.n} seed(s): {listed_differences(found)}. Only a clear difference would show that the skills' content matters.")
     return lines
 
 
@@ -218,9 +241,8 @@ def _mean(by_seed: dict[int, float]) -> float:
 def _named_scores(evaluations: pd.DataFrame, arm: str, panel: str) -> list[tuple[str, dict[int, float]]]:
     """(macro or micro, score by seed), once where the task types are equally frequent, so that both means are the same."""
     found = [(MEASURE_NAMES[measure], scores(evaluations, arm, panel, measure)) for measure in MEASURES]
-    part = evaluations[(evaluations["arm"] == arm) & (evaluations["panel"] == panel)]
-    if "by_type" in part and all(isinstance(types, dict) and len({kind["episodes"] for kind in types.values()}) == 1 for types in part["by_type"]):
-        found = [("macro = micro", found[0][1])]
+    if means_are_one(evaluations, arm, panel):
+        found = [(ONE_MEAN, found[0][1])]
     return [(name, by_seed) for name, by_seed in found if by_seed]
 
 

@@ -83,6 +83,8 @@ def role_of(cfg: Config) -> str:
         return f"start-{start}"
     if objective.rl_coef == 0:
         return "other"
+    if (objective.advantage, objective.ratio, objective.skill_advantage) != ("grpo", "token", "none"):
+        return "other"
     if objective.opd_coef == 0:
         return f"grpo-{start}"
     return {"own": f"seed-{start}", "shuffled": "shuffled"}.get(objective.skill_from, "other")

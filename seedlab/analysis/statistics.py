@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri, stdtrit  # quantiles; scipy.stats takes a second to import
 
 LEVEL = 0.95
 
@@ -45,7 +45,7 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
         return Interval(math.nan, math.nan, math.nan, 0)
     if len(x) == 1:
         return Interval(float(x[0]), math.nan, math.nan, 1)
-    half = float(stats.t.ppf(0.5 + level / 2, len(x) - 1) * x.std(ddof=1) / math.sqrt(len(x)))
+    half = float(stdtrit(len(x) - 1, 0.5 + level / 2) * x.std(ddof=1) / math.sqrt(len(x)))
     return Interval(float(x.mean()), float(x.mean()) - half, float(x.mean()) + half, len(x))
 
 
@@ -60,7 +60,7 @@ def wilson_interval(successes: int, n: int, level: float = LEVEL) -> Interval:
         raise ValueError(f"need 0 <= successes <= n, got {successes} of {n}")
     if n == 0:
         return Interval(math.nan, math.nan, math.nan, 0)
-    z = float(stats.norm.ppf(0.5 + level / 2))
+    z = float(ndtri(0.5 + level / 2))
     share = successes / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))

@@ -10,6 +10,7 @@ from seedlab.analysis.frames import MEASURES, Runs, evaluation_frame, load, scor
 from seedlab.analysis.statistics import mean_interval, wilson_interval
 from seedlab.config.names import suggestion
 from seedlab.errors import UserError
+from seedlab.objective.ties import tie_probability
 from seedlab.store.reader import Run
 
 
@@ -40,8 +41,6 @@ def learning_curves(runs: Runs, metric: str = "rollout/success") -> pd.DataFrame
 def tie_rates(runs: Runs) -> pd.DataFrame:
     """Columns arm, seed, update, success, tied, chance: shares of an update's rollouts, of its groups, and
     p^N + (1-p)^N at that success rate, which is the tie rate if all tasks were equally hard (paper section 6)."""
-    from seedlab.objective.advantages import tie_probability  # loads torch, which nothing else here needs
-
     arms = load(runs)
     success = learning_curves(arms).rename(columns={"value": "success"})
     ties = learning_curves(arms, "rollout/tie_rate").rename(columns={"value": "tied"})

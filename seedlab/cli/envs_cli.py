@@ -9,7 +9,6 @@ from pathlib import Path
 from seedlab.cli.files import output_file
 from seedlab.cli.parsing import add_command, positive
 from seedlab.cli.progress import ProgressLine
-from seedlab.config.names import suggestion
 from seedlab.config.presets import load_config
 from seedlab.errors import UserError
 
@@ -87,13 +86,12 @@ def _list_where_no_command_stands(envs: argparse.ArgumentParser, commands) -> No
 
 def run_list(args: argparse.Namespace) -> int:
     cfg = load_config(args.preset, args.overrides)
-    from seedlab.envs import FAMILIES, make_family
+    from seedlab.envs import FAMILIES, make_family, refuse_unknown_panels
 
     family = make_family(cfg.env)
     if args.tasks is not None:
         panels = family.panels()
-        if args.tasks not in panels:
-            raise UserError(f"--tasks {args.tasks}: there is no such panel{suggestion(args.tasks, panels)} (panels: {', '.join(panels)})")
+        refuse_unknown_panels([args.tasks], panels)
         print("\n".join(panels[args.tasks].task_ids))
         return 0
     print(f"environments: {', '.join(FAMILIES)}")

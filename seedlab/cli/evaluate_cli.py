@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 from seedlab.cli.files import output_file, write_output
 from seedlab.cli.progress import ProgressLine
 from seedlab.config.presets import load_config
 from seedlab.config.schema import Config
+from seedlab.envs import make_family, refuse_unknown_panels
 from seedlab.errors import UserError
 
 # The protocol that a benchmark's panels are played with where no PRESET is given; only the model is another one.
@@ -71,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--model is empty; give a run folder, a checkpoint or Hugging Face folder, or a hub id")
     request = resolve(args.words, args.panel, args.overrides)
     cfg, target = request.cfg, output_file(args.out, "--out", "summary.json")
+    refuse_unknown_panels(request.panels, make_family(cfg.env).panels())
+    # only now what takes seconds to import, and the weights
     from seedlab.train.evaluate import evaluate
     from seedlab.train.library import library_for
     from seedlab.train.open_session import open_session

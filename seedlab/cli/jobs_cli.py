@@ -15,6 +15,7 @@ from seedlab.jobs import Job, attach, find_run, jobs, submit_resume, submit_trai
 from seedlab.jobs.listing import known_runs
 from seedlab.jobs.record import JobError
 from seedlab.jobs.schedulers import BACKENDS
+from seedlab.store.files import shown_path
 from seedlab.store.layout import UNTIL, default_out
 from seedlab.store.status import ENDED
 
@@ -98,15 +99,10 @@ def run_submit(args: argparse.Namespace) -> int:
 
 def announce(job: Job) -> int:
     """Say where the job is and what to type next."""
-    folder, record, state = _shown(job.path), job.record, job.status()["state"]
+    folder, record, state = shown_path(job.path), job.record, job.status()["state"]
     which = f"process {record.pid}" if record.backend == "local" else f"{record.backend} job {record.external_id}"
     print(f"{folder}: {state}, {which}\n  seedlab logs {folder} -f\n  seedlab cancel {folder}")
     return 0
-
-
-def _shown(path: Path) -> Path:
-    """Relative where it lies below the present folder: that is what one types next."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def run_jobs(args: argparse.Namespace) -> int:
@@ -169,7 +165,7 @@ def run_logs(args: argparse.Namespace) -> int:
         screen.show(lines, update.current)
     screen.close()
     status = job.status()
-    print(f"{job.path}: {status['state']}" + (f" ({status['error']})" if status["error"] else ""), file=sys.stderr)
+    print(f"{shown_path(job.path)}: {status['state']}" + (f" ({status['error']})" if status["error"] else ""), file=sys.stderr)
     if status["state"] == "succeeded":
         return 0
     return status["exit_code"] or 1
@@ -207,10 +203,10 @@ class _Screen:
 
 def run_cancel(args: argparse.Namespace) -> int:
     job = attach(find_run(args.folder))
-    before = job.status()["state"]
+    folder, before = shown_path(job.path), job.status()["state"]
     status = job.cancel(grace_s=args.grace)
     if before in ENDED:
-        print(f"{job.path} had already ended: {status['state']}")
+        print(f"{folder} had already ended: {status['state']}")
     else:
-        print(f"{job.path}: {status['state']}; `seedlab resume {job.path}` goes on with it")
+        print(f"{folder}: {status['state']}; `seedlab resume {folder}` goes on with it")
     return 0

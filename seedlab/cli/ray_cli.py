@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from seedlab.cli.parsing import positive
+from seedlab.store.files import shown_path
 
 
 def add_commands(subparsers) -> None:
@@ -39,5 +40,5 @@ def run_ray(args: argparse.Namespace) -> int:
         job = start_head(args.dir, port=args.port, dashboard_port=args.dashboard_port, token_file=token, extra=extra)
         print(f"http://127.0.0.1:{args.dashboard_port} takes jobs: seedlab submit PRESET --backend ray --ray address=http://127.0.0.1:{args.dashboard_port}")
         print(f"clients and other machines need: export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={token}")
-    print(f"{job.path}: process {job.record.pid}; `seedlab cancel {args.dir}` ends it")
+    print(f"{shown_path(job.path)}: process {job.record.pid}; `seedlab cancel {args.dir}` ends it")
     return 0

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from seedlab.cli.files import output_file
+from seedlab.jobs import find_run
 
 
 def add_commands(subparsers) -> None:
@@ -15,7 +16,7 @@ def add_commands(subparsers) -> None:
         description="Group runs into arms by method and start, and write one self-contained HTML page. A folder of runs stands for the runs in it.",
         epilog="example: seedlab report runs/demo --out report.html",
     )  # fmt: skip
-    report.add_argument("runs", metavar="RUN", nargs="+", help="run folders, or a folder of them")
+    report.add_argument("runs", metavar="RUN", nargs="+", help="run folders or their names below runs/, or a folder of them")
     report.add_argument("--out", metavar="FILE", help="the page to write; by default report.html in the first folder given")
     report.add_argument("--title", default="seedlab report", help="heading of the page")
     report.add_argument("--quick", action="store_true", help="make no claim on learning")
@@ -26,7 +27,7 @@ def add_commands(subparsers) -> None:
         description="Print a verdict, the evaluation of each arm, and the settings in which the arms differ.",
         epilog="example: seedlab compare runs/grpo-s0 runs/seed-s0",
     )  # fmt: skip
-    compare.add_argument("runs", metavar="RUN", nargs="+", help="run folders, or a folder of them")
+    compare.add_argument("runs", metavar="RUN", nargs="+", help="run folders or their names below runs/, or a folder of them")
     compare.set_defaults(run=run_compare)
 
     check = subparsers.add_parser(
@@ -34,7 +35,7 @@ def add_commands(subparsers) -> None:
         description="Recompute what a run stored (gates, advantages, token ids, panels, …). Exit code 1 where a check fails.",
         epilog="example: seedlab check runs/seed-s0",
     )  # fmt: skip
-    check.add_argument("folder", metavar="RUN", help="a run folder")
+    check.add_argument("folder", metavar="RUN", help="a run folder, or its name below runs/")
     check.set_defaults(run=run_check)
 
     path = subparsers.add_parser(
@@ -42,20 +43,25 @@ def add_commands(subparsers) -> None:
         description="Verify each step of docs/learning_path.md that a run can show. Exit code 1 where a step should hold and does not.",
         epilog="example: seedlab milestones runs/example/seed-s0",
     )  # fmt: skip
-    path.add_argument("folder", metavar="RUN", help="a run folder")
+    path.add_argument("folder", metavar="RUN", help="a run folder, or its name below runs/")
     path.set_defaults(run=run_milestones)
 
 
 def run_report(args: argparse.Namespace) -> int:
+    target, runs = output_file(args.out, "--out", "report.html", make_parent=True), _named(args)
+    # only now what takes seconds to import
     from seedlab.analysis.frames import group_runs, load_arms
     from seedlab.views.report import write_report
 
-    target = output_file(args.out, "--out", "report.html", make_parent=True)
-    arms = group_runs(args.runs)
-    target = target or output_file(Path(args.runs[0]) / "report.html")
+    arms = group_runs(runs)
+    target = target or output_file(runs[0] / "report.html")
     out = write_report(arms, target, title=args.title, quick=args.quick)
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB): {', '.join(f'{name} ({len(paths)})' for name, paths in arms.items())}")
     return _left_out(load_arms(arms))
+
+
+def _named(args: argparse.Namespace) -> list[Path]:
+    return [find_run(name, several=True) for name in args.runs]
 
 
 def _left_out(arms) -> int:
@@ -67,18 +73,20 @@ def _left_out(arms) -> int:
 
 
 def run_compare(args: argparse.Namespace) -> int:
+    runs = _named(args)
     from seedlab.analysis.compare import comparison_text
     from seedlab.analysis.frames import group_runs, load_arms
 
-    arms = load_arms(group_runs(args.runs))
+    arms = load_arms(group_runs(runs))
     print(comparison_text(arms))  # names what could not be read
     return 1 if any(arm.problems for arm in arms) else 0
 
 
 def run_check(args: argparse.Namespace) -> int:
+    folder = find_run(args.folder)
     from seedlab.analysis.checks import check_run
 
-    results = check_run(args.folder)
+    results = check_run(folder)
     for result in results:
         print(f"{result.state:11s} {result.name}: {result.detail}")
     failed = sum(r.state == "failed" for r in results)
@@ -87,10 +95,11 @@ def run_check(args: argparse.Namespace) -> int:
 
 
 def run_milestones(args: argparse.Namespace) -> int:
+    folder = find_run(args.folder)
     from seedlab.analysis.check_results import FAILED, PASSED
     from seedlab.analysis.milestones import LEVELS, milestones
 
-    found = milestones(args.folder)
+    found = milestones(folder)
     for level, title in LEVELS.items():
         steps = [m for m in found if m.level == level]
         print(f"{level}. {title}: {sum(m.state == PASSED for m in steps)} of {len(steps)}")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from seedlab.cli.files import output_file
 from seedlab.cli.jobs_cli import table
 from seedlab.cli.parsing import positive
+from seedlab.store.files import shown_path
 
 
 def add_commands(subparsers) -> None:
@@ -100,5 +101,5 @@ def run_notebook_command(args: argparse.Namespace) -> int:
         out = run_notebook(args.notebook, args.out, parameters, timeout_s=args.timeout)
     finally:
         signal.signal(signal.SIGTERM, before)
-    print(f"{out}: done")
+    print(f"{shown_path(out)}: done")
     return 0

@@ -11,9 +11,11 @@ from seedlab.cli.jobs_cli import add_submission, announce, submission_options
 from seedlab.cli.parsing import add_command as _add
 from seedlab.cli.progress import ProgressLine
 from seedlab.config.presets import load_config
+from seedlab.config.starting import refuse_to_start
+from seedlab.envs import check_settings
 from seedlab.errors import UserError
 from seedlab.jobs import find_run, submit_resume
-from seedlab.store.layout import UNTIL, default_out
+from seedlab.store.layout import UNTIL, configuration_of, default_out
 
 
 def add_commands(subparsers) -> None:
@@ -29,7 +31,7 @@ def add_commands(subparsers) -> None:
     train.add_argument("--until", choices=tuple(UNTIL), help="end after this link; resuming goes on from there")
 
     resume = _add(subparsers, "resume", "go on with an interrupted run", "seedlab resume runs/seed-1 --background", run_resume)
-    resume.add_argument("folder", metavar="RUN")
+    resume.add_argument("folder", metavar="RUN", help="a run folder, or its name below runs/")
     resume.add_argument("--background", action="store_true", help="as a job; the same as `seedlab submit RUN --resume`")
     add_submission(resume)
 
@@ -49,7 +51,7 @@ def add_commands(subparsers) -> None:
         subparsers, "trace", "follow one Stage-1 sample from its trajectory to its SFT row",
         "seedlab trace runs/seed-1 0", run_trace,
     )
-    trace.add_argument("folder", metavar="RUN")
+    trace.add_argument("folder", metavar="RUN", help="a run folder, or its name below runs/")
     trace.add_argument("sample", metavar="SAMPLE", nargs="?", default="0", help="number of an SFT row, or a trajectory id")
 
 
@@ -70,6 +72,9 @@ def run_train(args: argparse.Namespace) -> int:
     results = output_file(args.results, "--results", "results.jsonl", make_parent=True)
     if args.dry_run:
         return dry_run(cfg, args.out)
+    refuse_to_start(cfg)
+    check_settings(cfg.env)
+    # only now what takes seconds to import
     from seedlab.train.run import train
     from seedlab.train.stage2 import Interrupted
 
@@ -85,12 +90,14 @@ def run_train(args: argparse.Namespace) -> int:
 def dry_run(cfg, out: str | None) -> int:
     """Print what would run; raises UserError where it could not be configured."""
     from seedlab.config.presets import config_hash
-    from seedlab.config.starting import refuse_to_start
-    from seedlab.envs import PLANNED, check_settings
+    from seedlab.envs import PLANNED
 
     refuse_to_start(cfg)
     if cfg.env.name not in PLANNED:
         check_settings(cfg.env)
+        from seedlab.train.prompt_limits import refuse_small_limits  # transformers, for the policy's tokenizer
+
+        refuse_small_limits(cfg)
     print(f"{cfg.preset}, method {cfg.method}, seed {cfg.seed}, engine {cfg.engine}: configuration {config_hash(cfg)} is complete")
     if cfg.engine == "verl":
         from omegaconf import OmegaConf
@@ -108,14 +115,16 @@ def run_resume(args: argparse.Namespace) -> int:
         return announce(submit_resume(find_run(args.folder), **submission_options(args)))
     if args.at_most or args.slurm or args.ray or args.backend != "local":
         raise UserError("--at-most, --backend, --slurm and --ray are for a job: add --background")
+    folder, results = find_run(args.folder), output_file(args.results, "--results", "results.jsonl", make_parent=True)
+    configuration_of(folder)
+    # only now what takes seconds to import
     from seedlab.train.run import resume
     from seedlab.train.stage2 import Interrupted
 
-    results = output_file(args.results, "--results", "results.jsonl", make_parent=True)
     try:
-        run = resume(find_run(args.folder), progress=ProgressLine(), results=results, until=args.until)
+        run = resume(folder, progress=ProgressLine(), results=results, until=args.until)
     except Interrupted as error:
-        print(f"{error}; go on with: seedlab resume {args.folder}")
+        print(f"{error}; go on with: seedlab resume {folder}")
         return 130
     return _show(run)
 
@@ -187,7 +196,8 @@ def _show_trajectory(trajectory) -> None:
 
 
 def run_trace(args: argparse.Namespace) -> int:
+    folder = find_run(args.folder)
     from seedlab.analysis.stage1 import sample
 
-    print(sample(args.folder, args.sample))
+    print(sample(folder, args.sample))
     return 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from seedlab.config.credit_rules import credit_faults
 from seedlab.config.names import flatten
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ TRAINING_PANELS = ("stage1", "train", "demonstrations")
 
 def contradictions(cfg: Config) -> list[str]:
     """One sentence per fault, each with the key, why it is one and what to set instead; empty for a sound configuration."""
-    rules = (_sizes, _temperatures, _ranges, _panels, _signal, _skills, _shapes)
+    rules = (_sizes, _temperatures, _ranges, _panels, _signal, _skills, _shapes, credit_faults)
     return [text for rule in rules for text in rule(cfg)]
 
 
@@ -80,10 +81,10 @@ def _signal(cfg: Config) -> Iterator[str]:
 
 
 def _skills(cfg: Config) -> Iterator[str]:
-    if cfg.rollout.skill == "library" and cfg.objective.opd_coef:
+    if cfg.rollout.skill == "library" and cfg.objective.uses_teacher:
         yield (
             "rollout.skill=library puts a skill into the student's own prompt, at the place where a teacher's stands, so that a teacher would see another "
-            "skill instead of one more; set objective.opd_coef=0 (skill-grpo), or rollout.skill=none"
+            "skill instead of one more; set objective.opd_coef=0 and objective.skill_advantage=none (skill-grpo), or rollout.skill=none"
         )
 
 

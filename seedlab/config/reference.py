@@ -86,6 +86,9 @@ _COMMON: dict[str, Reference] = {
     "objective.analyzer_snapshot": Reference("synchronised", _STAGE2),
     "objective.refresh_every": Reference(1, _STAGE2),
     "objective.where": Reference("all", _STAGE2),
+    "objective.ratio": Reference("token", _STAGE2),
+    "objective.schedule": Reference("constant", _STAGE2),
+    "objective.skill_advantage": Reference("none", _STAGE2),
     "objective.opd_form": Reference("gate", _STAGE2),
 }
 

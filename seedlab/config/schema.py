@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedlab.config.bounds import contradictions
 
+WRITTEN_SKILLS = ("own", "shuffled", "scripted", "external")  # objective.skill_from that ask an analyzer in every update
+OWN_SKILLS = ("own", "shuffled")  # objective.skill_from whose texts the policy's own snapshot writes
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -183,7 +185,10 @@ class ObjectiveConfig(Section):
     dual_clip: float | None = Field(3.0, gt=1, description="lower bound c of the dual clip for negative advantages; None is off")
     kl_estimator: Literal["k1", "k2", "k3"] = Field("k3", description="estimator of the KL term; in the loss k3 has the gradient of KL(ref, policy), k2 that of KL(policy, ref)")
     reference: Literal["initial", "old", "none"] = Field("initial", description="pi_ref: the checkpoint Stage 2 starts from, theta_old, or no KL")
-    advantage: Literal["grpo", "rloo"] = Field("grpo", description="group-relative baseline: the group's mean, or the mean of the others")
+    ratio: Literal["token", "sequence"] = Field("token", description="probability ratio of the policy loss: each token's own, or the geometric mean over its row (GSPO), which wants a far smaller clip_low and clip_high")
+    advantage: Literal["grpo", "rloo", "gigpo"] = Field("grpo", description="group-relative baseline: the group's mean, the mean of the others, or the group's mean plus a second advantage over the group's steps that share their observation")
+    step_weight: float = Field(1.0, ge=0, description="advantage=gigpo: weight of the step advantage")
+    step_discount: float = Field(0.95, ge=0, le=1, description="advantage=gigpo: discount per step of a step's return")
     advantage_scale: Literal["std", "mean"] = Field("std", description="`mean` only subtracts the group mean")
     advantage_ddof: Literal[0, 1] = Field(0, description="0 is the population standard deviation, 1 the sample one")
     advantage_eps: float = Field(1e-6, ge=0, description="added to the standard deviation")
@@ -193,7 +198,7 @@ class ObjectiveConfig(Section):
     aggregation: Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "fixed"] = Field("token-mean", description="how token losses become one number, over the whole minibatch")
     fixed_denominator: float = Field(4096.0, gt=0, description="tokens; used by aggregation=fixed only")
     teacher: Literal["live", "once"] = Field("live", description="score the skill context under live theta, or once per update under theta_old")
-    skill_from: Literal["own", "static", "scripted", "shuffled", "empty"] = Field("own", description="whose skill the teacher reads: its own hindsight skill, a library's, the scripted analyzer's, another trajectory's, or none")
+    skill_from: Literal["own", "static", "scripted", "external", "shuffled", "empty"] = Field("own", description="whose skill the teacher reads: its own hindsight skill, a library's, the scripted analyzer's, that of the external analyzer (external.kind), another trajectory's, or none")
     analyzer_snapshot: Literal["synchronised", "initial"] = Field("synchronised", description="weights that write skills: the rollout policy's, or those Stage 2 started from")
     refresh_every: int = Field(1, ge=1, description="updates between refreshes of the analyzer snapshot")
     where: Literal["all", "tied", "successes", "failures"] = Field("all", description="trajectories that the distillation term applies to")
@@ -201,6 +206,31 @@ class ObjectiveConfig(Section):
         "gate",
         description="form of the distillation term: the gated likelihood of SEED; the detached log-ratio of teacher and student as a token's advantage, which descends KL(student, teacher); or k3 of that KL times the probability ratio (Skill-SD). The last two have no gate, and beta no meaning",
     )
+    schedule: Literal["constant", "ramp", "decay", "stop"] = Field("constant", description="opd_coef over the updates: constant, rising to its value over schedule_updates, falling to 0 over them, or 0 from that update on")
+    schedule_updates: int = Field(100, ge=1, description="updates of a schedule that is not constant")
+    skill_advantage: Literal["none", "scaled", "added"] = Field("none", description="what the teacher does to a token's advantage: nothing, scale its size (RLSD), or add to it (OPID)")
+    scale_share: float = Field(0.5, ge=0, le=1, description="skill_advantage=scaled: share of the teacher's weight at the first update")
+    scale_updates: int = Field(100, ge=1, description="skill_advantage=scaled: updates over which that share falls linearly to 0")
+    episode_coef: float = Field(0.001, ge=0, description="skill_advantage=added: weight of l_t - l_o where the teacher reads the episode's skill")
+    step_coef: float = Field(0.001, ge=0, description="skill_advantage=added: the same where it reads the skill of the token's own step")
+    critical_steps: int = Field(0, ge=0, le=1000, description="steps of a trajectory, at most, for which the analyzer writes skills of their own, which replace the episode's there; 0 asks for none (opid 5, on Search 2)")
+    scale_low: float = Field(0.8, gt=0, le=1, description="skill_advantage=scaled: least weight of an advantage")
+    scale_high: float = Field(1.2, ge=1, description="skill_advantage=scaled: largest weight of an advantage")
+
+    @property
+    def uses_teacher(self) -> bool:
+        """Whether sampled tokens are scored once more behind a skill."""
+        return self.opd_coef != 0 or self.skill_advantage != "none"
+
+    @property
+    def writes_skills(self) -> bool:
+        """Whether an analyzer reads this run's trajectories."""
+        return self.uses_teacher and self.skill_from in WRITTEN_SKILLS
+
+    @property
+    def policy_writes_skills(self) -> bool:
+        """Whether the policy's own snapshot writes this run's skills."""
+        return self.uses_teacher and self.skill_from in OWN_SKILLS
 
     @model_validator(mode="after")
     def _k1_has_no_gradient(self):
@@ -261,7 +291,7 @@ class ClusterConfig(Section):
     gpus: int = Field(1, gt=0, le=1024, description="GPUs, that is processes, of one machine")
     gpu_memory_gb: float = Field(80.0, gt=0, le=10_000, description="memory of one GPU in 1e9 bytes; `seedlab plan` judges by it")
     tensor_parallel: int = Field(1, gt=0, description="GPUs that one copy of vLLM spans; the world size must be divisible by it")
-    gpu_memory_utilization: float = Field(0.5, gt=0, lt=1, description="share of a GPU that vLLM takes for weights and KV cache while it generates")
+    gpu_memory_utilization: float = Field(0.5, gt=0, lt=1, description="share of a GPU (without one: of the machine) whose memory vLLM takes for weights and KV cache while it generates")
     sleep: bool = Field(True, description="vLLM frees its weights and KV cache while the policy is scored and updated")
     enforce_eager: bool = Field(False, description="vLLM without CUDA graphs: slower, starts sooner, less memory")
     max_sequences: int = Field(256, gt=0, description="sequences that one copy of vLLM generates at once")

@@ -27,16 +27,21 @@ class DistributedTrainingFailed(UserError):
     exit_code = 1
 
 
+def require_deepspeed() -> None:
+    """Raises UserError where DeepSpeed is not installed."""
+    if importlib.util.find_spec("deepspeed") is None:
+        raise UserError(
+            "cluster.sft_zero_stage needs DeepSpeed: install the environment of environment.yml, or set cluster.sft_zero_stage=0"
+        )
+
+
 def train_with_deepspeed(job: SftJob, on_step: Callable[[int, int, float], None], *, poll_s: float = 0.5) -> list[float]:
     """Train and return the loss of each step; the weights are then in ``job.folder/result``.
 
     A folder with checkpoints of the same job goes on where it stopped.  One machine: `cluster.gpus` processes.  The
     processes end with this one.  Raises UserError without DeepSpeed, DistributedTrainingFailed where one died.
     """
-    if importlib.util.find_spec("deepspeed") is None:
-        raise UserError(
-            "cluster.sft_zero_stage needs DeepSpeed: install the environment of environment.yml, or set cluster.sft_zero_stage=0"
-        )
+    require_deepspeed()
     if job.model.device == "cuda" and torch.cuda.device_count() < job.cluster.gpus:
         raise UserError(f"cluster.gpus={job.cluster.gpus}, but torch sees {torch.cuda.device_count()} CUDA devices on this machine")
     if (job.folder / "result").exists():

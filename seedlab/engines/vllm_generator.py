@@ -39,6 +39,12 @@ class VllmSettings:
     generate_timeout_s: float
 
 
+def require_vllm() -> None:
+    """Raises UserError where vLLM is not installed."""
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError("cluster.generator=vllm needs vLLM: install the environment of environment.yml, or set cluster.generator=local")
+
+
 def settings_of(cfg: Config, source: str) -> VllmSettings:
     """The configuration's model and section `cluster` in vLLM's words."""
     model, cluster = cfg.model, cfg.cluster
@@ -52,15 +58,13 @@ def settings_of(cfg: Config, source: str) -> VllmSettings:
         "generation_config": "vllm", "skip_tokenizer_init": True,
         "enforce_eager": cluster.enforce_eager, "max_num_seqs": cluster.max_sequences,
         "max_num_batched_tokens": max(cluster.max_prefill_tokens, cluster.max_sequences), "enable_prefix_caching": True,
-        "disable_log_stats": True,
+        # vLLM's build for CPUs reads it as a share of the machine's memory; its own default, 0.92, seldom is free there.
+        "gpu_memory_utilization": cluster.gpu_memory_utilization, "disable_log_stats": True,
     }  # fmt: skip
     if model.revision and not Path(source).exists():
         options["revision"] = model.revision
     if model.device == "cuda":
-        options |= {
-            "tensor_parallel_size": cluster.tensor_parallel, "data_parallel_size": cluster.gpus // cluster.tensor_parallel,
-            "gpu_memory_utilization": cluster.gpu_memory_utilization,
-        }  # fmt: skip
+        options |= {"tensor_parallel_size": cluster.tensor_parallel, "data_parallel_size": cluster.gpus // cluster.tensor_parallel}
     return VllmSettings(options, model.context, cluster.start_timeout_s, cluster.generate_timeout_s)
 
 
@@ -72,8 +76,7 @@ class VllmGenerator:
     """
 
     def __init__(self, settings: VllmSettings):
-        if importlib.util.find_spec("vllm") is None:
-            raise UserError("cluster.generator=vllm needs vLLM: install the environment of environment.yml, or set cluster.generator=local")
+        require_vllm()
         self.settings = settings
         self.weights_version = 0
         self.prompt_tokens = 0
@@ -167,16 +170,28 @@ class VllmGenerator:
     def close(self) -> None:
         """Stop the engine and free its memory; the next request would start it again."""
         if self._engine is not None:
-            self._loop.call_soon_threadsafe(self._engine.shutdown)
-            self._engine = None
             self._stop_loop()
 
     def _stop_loop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        loop, engine, self._engine = self._loop, self._engine, None
+        ending = asyncio.run_coroutine_threadsafe(_end(engine), loop)
+        ending.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
         self._thread.join(timeout=60)
         if not self._thread.is_alive():
-            self._loop.close()
+            loop.close()
         self._loop = self._thread = None
+        if ending.done():
+            ending.result()
+
+
+async def _end(engine) -> None:
+    """Shut the engine down and wait for what it left on this loop."""
+    if engine is not None:
+        engine.shutdown()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 async def _make_engine(options: dict):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection, Iterable
 
+from seedlab.config.names import suggestion
 from seedlab.config.schema import EnvConfig
 from seedlab.envs.base import EnvironmentSettingsError, FamilyBase, NoScriptedAnalyzer
+from seedlab.errors import UserError
 
 FAMILIES = ("household",)
 # named by presets, so that they can be compared, planned and dry-run
@@ -37,4 +40,11 @@ def check_settings(env_config: EnvConfig) -> None:
     make_family(env_config.model_copy(update={"data": None, "backend": "household"}))
 
 
-__all__ = ["FAMILIES", "PLANNED", "EnvironmentSettingsError", "FamilyBase", "NoScriptedAnalyzer", "check_settings", "make_family"]
+def refuse_unknown_panels(names: Iterable[str], known: Collection[str]) -> None:
+    """UserError naming the first of `names` that is none of the panels `known`, and the closest of these."""
+    for name in names:
+        if name not in known:
+            raise UserError(f"there is no panel {name!r}{suggestion(name, known)} (panels: {', '.join(known)})")
+
+
+__all__ = ["FAMILIES", "PLANNED", "EnvironmentSettingsError", "FamilyBase", "NoScriptedAnalyzer", "check_settings", "make_family", "refuse_unknown_panels"]

@@ -34,6 +34,10 @@ class FamilyBase:
     def hindsight_skill(self, goal: str, observations: list[str], actions: list[str], success: bool) -> str:
         raise self._lacks("scripted analyzer", "set external.kind=openai")
 
+    def step_skills(self, goal: str, observations: list[str], actions: list[str], success: bool, limit: int) -> dict[int, str]:
+        """{step: advice} for at most `limit` critical steps."""
+        raise self._lacks("scripted analyzer of steps", "set external.kind=openai, or objective.critical_steps=0")
+
     def skill_agreement(self, own: str, scripted: str):
         raise self._lacks("scripted analyzer", "analyzer accuracy cannot be measured here")
 

@@ -226,12 +226,15 @@ class PromptFormat:
         """
         return fit_turns(
             lambda kept: self.messages(history, skill=skill, kept_from=kept), render, self.first_turn(history),
-            history.newest, limit, history.name or history.goal,
+            history.newest, limit, history.name or history.goal, key="rollout.max_prompt_tokens",
         )
 
 
-def fit_turns(make, render, first: int, newest: int, limit: int, name: str) -> tuple[list[dict], int]:
-    """`make(kept)` for the smallest `kept` in first..newest that renders to at most `limit` ids (B10, B11)."""
+def fit_turns(make, render, first: int, newest: int, limit: int, name: str, *, key: str) -> tuple[list[dict], int]:
+    """`make(kept)` for the smallest `kept` in first..newest that renders to at most `limit` ids (B10, B11).
+
+    Raises PromptTooLong, naming the setting `key` that the limit comes from.
+    """
     length = 0
     for kept in range(first, newest + 1):
         messages = make(kept)
@@ -239,8 +242,8 @@ def fit_turns(make, render, first: int, newest: int, limit: int, name: str) -> t
         if length <= limit:
             return messages, kept
     raise PromptTooLong(
-        f"{name}: the task line with the newest turn alone takes {length} tokens, more than the {limit} allowed; raise "
-        "max_prompt_tokens (and model.context with it), or shorten the skill or the observation"
+        f"{name}: the task line with the newest turn alone takes {length} tokens, more than {key}={limit}; set it to {length} at "
+        "least (and model.context with it), or shorten the skill or the observation"
     )
 
 

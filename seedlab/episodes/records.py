@@ -69,3 +69,14 @@ class Skill:
     snapshot: int  # update whose weights wrote it; -1 where no policy did
     tokens: int
     raw: str = ""
+    steps: list["StepSkill"] = field(default_factory=list)  # of its critical steps (objective.critical_steps)
+
+
+@dataclass
+class StepSkill:
+    """Advice for one critical step of a trajectory (0-based); it replaces the episode's skill there where accepted."""
+
+    step: int
+    text: str
+    accepted: bool
+    reason: str

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from seedlab.jobs.record import MARK, JobRecord
+from seedlab.store.files import shown_path
 from seedlab.store.process import alive
 
 POLL_S = 0.05
@@ -74,7 +75,7 @@ def end(record: JobRecord, *, grace_s: float, spare: Container[int] = (), comman
         return False
     _signal(_others(record, spare), signal.SIGKILL)
     if not _wait_gone(record, 10.0, spare):
-        raise RuntimeError(f"processes {_others(record, spare)} of {record.run} do not end, even killed (a hung disk or device?)")
+        raise RuntimeError(f"processes {_others(record, spare)} of {shown_path(record.run)} do not end, even killed (a hung disk or device?)")
     return True
 
 

@@ -11,7 +11,7 @@ from seedlab.jobs.log_reader import LogReader, LogUpdate
 from seedlab.jobs.record import JobError, JobRecord, read_record
 from seedlab.jobs.runner import cancel_requested
 from seedlab.jobs.schedulers import judged, scheduler
-from seedlab.store.files import SCHEMA_VERSION, read_versioned, write_json
+from seedlab.store.files import SCHEMA_VERSION, read_versioned, shown_path, write_json
 from seedlab.store.process import host
 from seedlab.store.status import ENDED, LIVE, read_status
 
@@ -61,7 +61,7 @@ class Job:
         deadline = None if timeout is None else time.monotonic() + timeout
         while (status := self.status())["state"] in LIVE:
             if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"{self.path} is still {status['state']} after {timeout} s")
+                raise TimeoutError(f"{shown_path(self.path)} is still {status['state']} after {timeout} s")
             time.sleep(POLL_S)
         return status
 
@@ -107,7 +107,7 @@ class Job:
         if record.backend != "local":
             return self._cancel_elsewhere(record, grace_s)
         if record.host != host():
-            raise JobError(f"{self.path} runs on {record.host}; cancel it there")
+            raise JobError(f"{shown_path(self.path)} runs on {record.host}; cancel it there")
         state = self.status()["state"]
         if state in ENDED:
             self.wait_gone(GRACE_S)  # the launcher may still be on its way out
@@ -138,7 +138,7 @@ class Job:
             try:
                 self.wait(KILL_S)
             except TimeoutError as error:
-                raise JobError(f"{record.backend} has not ended job {record.external_id} of {self.path} within {KILL_S:g} s") from error
+                raise JobError(f"{record.backend} has not ended job {record.external_id} of {shown_path(self.path)} within {KILL_S:g} s") from error
         return self._after_cancel(record)
 
     def _after_cancel(self, record: JobRecord) -> dict:

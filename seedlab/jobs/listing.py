@@ -9,6 +9,7 @@ from pathlib import Path
 from seedlab.errors import UserError
 from seedlab.jobs.job import Job
 from seedlab.jobs.record import JobError
+from seedlab.store.layout import places
 from seedlab.store.status import read_status
 
 DEPTH = 4
@@ -57,9 +58,9 @@ def jobs_frame(root: str | Path = "runs"):
 
 
 def find_run(name: str | Path, root: str | Path = "runs", *, several: bool = False) -> Path:
-    """The run folder meant by a path, or by a name below `root`; with `several` a folder that holds runs will do too.
+    """The first of `store.layout.places` that is a run folder; with `several` a folder that holds runs will do too.
     Raises JobError, naming near ones, where there is none, or where the folder is none of a run."""
-    found = [candidate for candidate in (Path(name), Path(root) / name) if candidate.is_dir()]
+    found = [candidate for candidate in places(name, root) if candidate.is_dir()]
     for candidate in found:
         if any((candidate / mark).exists() for mark in _RUN_FILES):
             return candidate

@@ -19,7 +19,7 @@ from typing import Any
 from seedlab.config.names import suggestion
 from seedlab.errors import UserError
 from seedlab.jobs.notebook_outputs import shorten_streams
-from seedlab.store.files import SCHEMA_VERSION, read_versioned, write_json, write_text
+from seedlab.store.files import SCHEMA_VERSION, read_versioned, shown_path, write_json, write_text
 
 KERNEL = "python3"  # whatever a saved notebook names, its cells run in this environment
 LAST = "seedlab-last-cell"
@@ -89,7 +89,7 @@ def run_notebook(path: str | Path, out: str | Path, parameters: Mapping[str, Any
     if problem is not None:
         if executed is not None:
             write_text(failed_file(out), executed)
-        raise NotebookFailed(f"{path}: {problem}" + (f"; as far as it came: {failed_file(out)}" if executed is not None else ""))
+        raise NotebookFailed(f"{path}: {problem}" + (f"; as far as it came: {shown_path(failed_file(out))}" if executed is not None else ""))
     write_text(out, executed)
     sign(out)
     record = {"schema_version": SCHEMA_VERSION, "notebook": _hash(path), "parameters": parameters, "output": _hash(out)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from seedlab.errors import UserError
 from seedlab.store.errors import RunError
-from seedlab.store.files import SCHEMA_VERSION, read_versioned, write_json
+from seedlab.store.files import SCHEMA_VERSION, read_versioned, shown_path, write_json
 from seedlab.store.shapes import COUNT, LIST, NUMBER, OBJECT, TEXT, check_fields, maybe, several
 
 # Every process of a job carries the job's id in this variable, so that it is known when its launcher has died.
@@ -61,8 +61,8 @@ def read_record(run: Path) -> JobRecord:
     file = Path(run) / "job.json"
     if not file.exists():
         if (Path(run) / "config.json").exists():
-            raise JobError(f"{run} was not started in the background: it has no job.json; stop it where it runs, with Ctrl-C")
-        raise JobError(f"{run} holds no job.json, so it is not a job; `seedlab jobs` lists them")
+            raise JobError(f"{shown_path(run)} was not started in the background: it has no job.json; stop it where it runs, with Ctrl-C")
+        raise JobError(f"{shown_path(run)} holds no job.json, so it is not a job; `seedlab jobs` lists them")
     values = read_versioned(file)
     given = set(values) - {"schema_version"}
     needed = {f.name for f in fields(JobRecord) if f.default is MISSING}

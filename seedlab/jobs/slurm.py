@@ -18,7 +18,7 @@ from typing import Any
 
 from seedlab.config.names import suggestion
 from seedlab.jobs.record import MARK, JobError, JobRecord
-from seedlab.store.files import write_text
+from seedlab.store.files import shown_path, write_text
 
 SCRIPT = "job.sbatch"
 LEAD = "SEEDLAB_SLURM_LEAD_S"  # how long before the time limit the warning comes
@@ -70,10 +70,10 @@ def start(run: Path, record: JobRecord, env: Mapping[str, str], options: Mapping
     inherited = {name: value for name, value in env.items() if name != MARK}
     done = call(["sbatch", "--parsable", str(run / SCRIPT)], env=inherited, cwd=record.cwd)
     if done.returncode != 0:
-        raise JobError(f"{run}: sbatch refused the job: {done.stderr.strip() or f'exit code {done.returncode}'}")
+        raise JobError(f"{shown_path(run)}: sbatch refused the job: {done.stderr.strip() or f'exit code {done.returncode}'}")
     number, _, cluster = done.stdout.strip().splitlines()[-1].partition(";")
     if not re.fullmatch(r"\d+(_\d+)?", number):
-        raise JobError(f"{run}: sbatch answered {done.stdout.strip()!r}, which is no job id")
+        raise JobError(f"{shown_path(run)}: sbatch answered {done.stdout.strip()!r}, which is no job id")
     return number, cluster
 
 
@@ -93,7 +93,7 @@ def state(record: JobRecord) -> str:
 def kill(record: JobRecord) -> None:
     done = call(["scancel", *_cluster(record), record.external_id])
     if done.returncode != 0 and "invalid job id" not in done.stderr.lower():
-        raise JobError(f"{record.run}: scancel {record.external_id} failed: {done.stderr.strip()}")
+        raise JobError(f"{shown_path(record.run)}: scancel {record.external_id} failed: {done.stderr.strip()}")
 
 
 def requeue(record: JobRecord) -> str:

@@ -26,7 +26,7 @@ from seedlab.jobs.schedulers import scheduler
 from seedlab.jobs.slots import default_queue, default_slots
 from seedlab.jobs.snapshot import snapshot_code
 from seedlab.store.cache import usable_folder
-from seedlab.store.files import write_json
+from seedlab.store.files import shown_path, write_json
 from seedlab.store.layout import UNTIL, configuration_of
 from seedlab.store.process import host
 from seedlab.store.status import LIVE, new_status, read_status
@@ -157,23 +157,24 @@ def _hand_over(run: Path, record: JobRecord, env: dict[str, str], options: Mappi
 
 def _refuse_or_end(run: Path) -> list[dict]:
     """Refuse a folder that something still writes; end what a killed job left.  Returns earlier jobs of the folder."""
+    name = shown_path(run)
     if not (run / "job.json").exists():
         if (run / "status.json").exists() and read_status(run)["state"] in LIVE:
-            raise JobError(f"{run} is being written by process {read_status(run)['pid']}, which was started in the foreground")
+            raise JobError(f"{name} is being written by process {read_status(run)['pid']}, which was started in the foreground")
         return []
     old = read_record(run)
     job = Job(run)
     if old.backend != "local":
         if (state := job.status()["state"]) in LIVE:
-            raise JobError(f"{run} is still {state} ({old.backend} job {old.external_id}); `seedlab cancel {run}` ends it")
+            raise JobError(f"{name} is still {state} ({old.backend} job {old.external_id}); `seedlab cancel {name}` ends it")
     elif old.host == host():
         if job.live and job.status()["state"] not in LIVE:
             job.wait_gone(LEFTOVER_GRACE_S)
         if job.live or job.status()["state"] in LIVE:
-            raise JobError(f"{run} is still {job.status()['state']} (process {job.status()['pid']}); `seedlab cancel {run}` ends it")
+            raise JobError(f"{name} is still {job.status()['state']} (process {job.status()['pid']}); `seedlab cancel {name}` ends it")
         group.end(old, grace_s=LEFTOVER_GRACE_S)
     elif job.status()["state"] in LIVE:
-        raise JobError(f"{run} is running on {old.host}; cancel it there first")
+        raise JobError(f"{name} is running on {old.host}; cancel it there first")
     return [*old.previous, {"id": old.id, "submitted": old.submitted, "argv": old.argv, "code": old.code}]
 
 
@@ -194,7 +195,7 @@ def _launch(run: Path, record: JobRecord, env: dict[str, str]) -> None:
                 env=env, cwd=record.cwd, start_new_session=True, timeout=START_S, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
-            raise JobError(f"{run}: the job's launcher did not start within {START_S:g} s; is the machine overloaded?") from error
+            raise JobError(f"{shown_path(run)}: the job's launcher did not start within {START_S:g} s; is the machine overloaded?") from error
     if done.returncode != 0:
         said = (run / "log.txt").read_bytes()[start:].decode("utf-8", "replace").strip().splitlines()[-3:]
-        raise JobError(f"{run}: the job's launcher could not start: {' / '.join(said) or f'exit code {done.returncode}'}")
+        raise JobError(f"{shown_path(run)}: the job's launcher could not start: {' / '.join(said) or f'exit code {done.returncode}'}")

@@ -36,7 +36,14 @@ _IN_EVALUATION = {"evaluation": {"skill": "library"}}
 _WRITTEN_ONCE = {"skills": {"library": "snapshot", "retrieve": "task_type"}}
 _SKILL_SD = {"opd_form": "ratio_k3", "opd_coef": 0.001}
 _OFF = {"rl_coef": 1.0, "opd_coef": 0.0}
+_RLSD = {
+    "opd_coef": 0.0, "teacher": "once", "skill_advantage": "scaled", "scale_share": 0.5, "scale_updates": 100, "scale_low": 0.8, "scale_high": 1.2,
+}  # fmt: skip
 _FROZEN = {**_NO_STAGE1, "stage2": {"updates": 0}, "objective": {"opd_coef": 0.0}}
+_OPID = {
+    "opd_coef": 0.0, "teacher": "once", "skill_from": "external", "skill_advantage": "added", "episode_coef": 0.001, "step_coef": 0.001,
+    "critical_steps": 5,
+}  # fmt: skip
 
 _NOT_TRAINED = "the method trains nothing: its frozen weights are evaluated"
 _BASELINE = "a baseline without SEED's first stage and without its distillation term"
@@ -63,7 +70,14 @@ _ALL = [
     ),
     Bundle(
         "gigpo", "GRPO with a second advantage over steps of a group that share their observation",
-        {**_NO_STAGE1, "objective": _OFF}, _BASELINE, missing="step advantages over shared observations",
+        {**_NO_STAGE1, "objective": _OFF | {"advantage": "gigpo", "step_weight": 1.0, "step_discount": 0.95}}, _BASELINE,
+    ),
+    Bundle("rloo", "the policy loss with the mean of a group's other members as the baseline",
+           {**_NO_STAGE1, "objective": _OFF | {"advantage": "rloo"}}, _BASELINE),
+    Bundle(
+        "gspo", "GRPO with one probability ratio per row, clipped within a few ten-thousandths",
+        {**_NO_STAGE1, "objective": _OFF | {"ratio": "sequence", "clip_low": 3e-4, "clip_high": 4e-4, "aggregation": "seq-mean-token-mean"}},
+        _BASELINE,
     ),
     Bundle(
         "opsd", "gated distillation from a static skill, without a policy loss (as compared in the paper)",
@@ -91,8 +105,7 @@ _ALL = [
     ),
     Bundle(
         "rlsd", "a self-teacher scales the size of the advantage, never its sign, and fades to GRPO",
-        {**_NO_STAGE1, "objective": _STATIC | {"opd_coef": 0.0}}, _STATIC_REASON,
-        missing="teacher-scaled advantages",
+        {**_NO_STAGE1, "objective": _STATIC | _RLSD}, "its teacher reads a static skill, once per update, and has no loss of its own; no Stage 1",
     ),
     Bundle(
         "sdar", "SEED's gate and loss with a static, retrieved skill, without Stage 1",
@@ -100,7 +113,7 @@ _ALL = [
     ),
     Bundle(
         "opid", "signed episode- and step-level skill advantages from an external analyzer",
-        {**_NO_STAGE1, "objective": _OFF}, _BASELINE, missing="step-level skills and signed skill advantages",
+        {**_NO_STAGE1, "objective": _SEED | _OPID}, "its skills come from an external analyzer, and change advantages instead of adding a term; no Stage 1",
     ),
     Bundle("seed", "hindsight-skill SFT, then GRPO with gated distillation from the policy's own skills",
            {**_WITH_STAGE1, "objective": _SEED}, "the paper's method"),

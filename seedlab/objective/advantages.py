@@ -1,5 +1,7 @@
 """Group-relative advantages (paper section 3), GRPO and RLOO, with the readings that the authors' code differs in.
 
+GiGPO's episode advantage is GRPO's; its second one, over steps, is `seedlab.objective.step_advantages`.
+
 Axis T counts the trajectories of one rollout batch.  Everything is computed in float64 and returned in float32.
 """
 
@@ -7,9 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from seedlab.config.schema import ObjectiveConfig
+
+if TYPE_CHECKING:
+    from seedlab.objective.step_advantages import StepAdvantages
 
 
 @dataclass(frozen=True)
@@ -20,9 +27,9 @@ class AdvantageResult:
     `invalid_advantage_T` stands for it on the tokens of an invalid step.  The two differ only with
     `group_statistics=steps` and a penalty, where the penalty sits on the invalid step's own sample.
     `optimised_T` (float64) is R' = R - p * invalid steps, the value that is to be logged as the optimised return.
-    `tied_T`: the trajectory's group gives no policy gradient, because every R' (with step statistics: every sample)
+    `tied_T`: `advantage_T` is 0 throughout the trajectory's group, because every R' (with step statistics: every sample)
     is the same.  `tie_rate` and `tie_rate_penalised` are the shares of groups with equal R (the theory's) and with
-    equal R' among groups that have a scored member; NaN where there is none.
+    equal R' among groups that have a scored member; NaN where there is none.  `steps` is GiGPO's second advantage.
     """
 
     advantage_T: torch.Tensor
@@ -34,6 +41,12 @@ class AdvantageResult:
     tie_rate_penalised: float
     groups: int
     unscored: int
+    steps: "StepAdvantages | None" = None
+
+    def of_step(self, trajectory: int, step: int, *, valid: bool, step_weight: float) -> float:
+        """Advantage of the sampled tokens of one step; `valid` is False where the response lacked the required form."""
+        episode = (self.advantage_T if valid else self.invalid_advantage_T)[trajectory]
+        return float(episode) if self.steps is None else float(episode) + step_weight * float(self.steps.advantage_T[trajectory][step])
 
 
 def group_advantages(
@@ -146,6 +159,13 @@ def _standardise(value, weight, cfg):
     return centred / (variance.sqrt() + cfg.advantage_eps), False
 
 
+def standardise(values: torch.Tensor, cfg: ObjectiveConfig) -> tuple[torch.Tensor, bool]:
+    """(advantages [M], whether they tie) of M >= 2 samples that count once each: (x - mean) / (std + eps)."""
+    weight = torch.stack([torch.ones_like(values), torch.zeros_like(values)])
+    result, tied = _standardise(torch.stack([values, values]), weight, cfg)
+    return result[0], tied
+
+
 def _leave_one_out(value, weight, total, count):
     own_count = weight.sum(0)
     own_total = (weight * value).sum(0)
@@ -157,13 +177,6 @@ def _leave_one_out(value, weight, total, count):
 
 def _all_equal(values: torch.Tensor) -> bool:
     return bool(values.max() == values.min())
-
-
-def tie_probability(success_rate: float, group_size: int) -> float:
-    """p^N + (1-p)^N: the chance that N independent outcomes of success rate p are all equal (paper section 6)."""
-    if not 0.0 <= success_rate <= 1.0 or group_size < 1:
-        raise ValueError(f"need 0 <= p <= 1 and N >= 1, got p={success_rate}, N={group_size}")
-    return success_rate**group_size + (1.0 - success_rate) ** group_size
 
 
 def combine_rewards(rewards_TK: torch.Tensor, weights_K: torch.Tensor) -> torch.Tensor:

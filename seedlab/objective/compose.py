@@ -14,7 +14,7 @@ import torch
 
 from seedlab.config.schema import ObjectiveConfig
 from seedlab.objective import aggregate as aggregation
-from seedlab.objective import losses
+from seedlab.objective import credit, losses
 from seedlab.objective.aggregate import Denominators
 from seedlab.objective.distillation import distil
 
@@ -26,7 +26,8 @@ class TokenBatch:
     logp: live student log-probs (gradient).  logp_old: under theta_old.  logp_ref: under pi_ref, or None.
     logp_teacher: same tokens with the skill in context, or None.  entropy: of the student's distribution (gradient),
     or None.  advantage: of the token's trajectory.  mask_policy: 1 on sampled tokens of scored trajectories.
-    mask_opd: 1 where such a token also has a usable skill.
+    mask_opd: 1 where such a token also has a usable skill.  mask_step: 1 where that is a skill of the token's own step, or
+    None where no step has one.
     """
 
     logp: torch.Tensor
@@ -37,9 +38,10 @@ class TokenBatch:
     advantage: torch.Tensor
     mask_policy: torch.Tensor
     mask_opd: torch.Tensor
+    mask_step: torch.Tensor | None = None
 
     def __post_init__(self):
-        for name in ("logp_old", "logp_ref", "logp_teacher", "entropy", "advantage", "mask_policy", "mask_opd"):
+        for name in ("logp_old", "logp_ref", "logp_teacher", "entropy", "advantage", "mask_policy", "mask_opd", "mask_step"):
             value = getattr(self, name)
             if value is not None and value.shape != self.logp.shape:
                 raise ValueError(f"TokenBatch.{name} is {tuple(value.shape)}, but logp is {tuple(self.logp.shape)}")
@@ -71,8 +73,9 @@ class ObjectiveOutput:
     *before* their coefficients, scalars that keep the graph; an absent term is an exact 0 without a graph.
     `coefficients`: what multiplies each term in `loss` (entropy's is negative).
 
-    Detached [B, L] tensors, 0 outside their mask (None where the term is absent): `ratio`, `clipped` (0/1), `delta`,
-    `gate`, `kl`, and `net_coefficient` = rl_coef * rho * A * 1[not clipped] + opd_coef * gate * m_opd, the weight of
+    Detached [B, L] tensors, 0 outside their mask (None where the term is absent): `advantage` as the policy loss uses it,
+    after what the teacher did to it (`skill_advantage`), `ratio`, `clipped` (0/1), `delta` (of the student, or, with a
+    `skill_advantage` and no OPD term, of the snapshot that sampled), `gate`, `kl`, and `net_coefficient` = rl_coef * rho * A * 1[not clipped] + opd_coef * gate * m_opd, the weight of
     ascent on the token's log-prob before each of the two terms is divided by its own denominator (they divide alike
     where every trajectory has a skill).  KL and entropy are not in it.
 
@@ -85,6 +88,7 @@ class ObjectiveOutput:
     loss: torch.Tensor
     terms: dict[str, torch.Tensor]
     coefficients: dict[str, float]
+    advantage: torch.Tensor
     ratio: torch.Tensor
     clipped: torch.Tensor
     net_coefficient: torch.Tensor
@@ -108,9 +112,12 @@ def objective(inputs: TokenBatch, denominators: MinibatchDenominators, cfg: Obje
     logp = _inside(inputs.logp, kept | kept_opd)
     advantage = _inside(inputs.advantage, kept).to(logp.dtype)
 
+    taught = _credit(inputs, advantage, kept, cfg)
+    advantage = advantage if taught is None else taught.advantage
     # Masked log-probs are set equal before exp(), so that padding gives ratio 1 and can spread no inf or NaN.
     policy = losses.policy_loss(
-        _inside(logp, kept), _inside(inputs.logp_old, kept), advantage, cfg.clip_low, cfg.clip_high, cfg.dual_clip
+        _inside(logp, kept), _inside(inputs.logp_old, kept), advantage, cfg.clip_low, cfg.clip_high, cfg.dual_clip,
+        kept if cfg.ratio == "sequence" else None,
     )
     share = _Share(denominators, cfg)
     terms = {"policy": share.policy(policy.loss, kept)}
@@ -122,6 +129,9 @@ def objective(inputs: TokenBatch, denominators: MinibatchDenominators, cfg: Obje
         "advantage": _sum(advantage, kept),
         "approx_kl_old": _sum(losses.kl_estimate(logp.detach(), _inside(inputs.logp_old, kept | kept_opd), "k3"), kept),
     }
+
+    if taught is not None:
+        sums |= _credit_sums(taught, kept & kept_opd, cfg)
 
     zero = logp.new_zeros(())
     opd = None
@@ -172,11 +182,34 @@ def objective(inputs: TokenBatch, denominators: MinibatchDenominators, cfg: Obje
         ratio=_inside(policy.ratio, kept),
         clipped=_inside(policy.clipped.to(logp.dtype), kept),
         net_coefficient=net.detach(),
-        delta=None if opd is None else _inside(opd.delta, kept_opd),
+        advantage=advantage,
+        delta=_inside(opd.delta, kept_opd) if opd is not None else None if taught is None else _inside(taught.shift, kept_opd),
         gate=None if opd is None or opd.gate is None else _inside(opd.gate, kept_opd),
         kl=None if kl is None else _inside(kl.detach(), kept),
         sums=sums,
     )
+
+
+def _credit(inputs: TokenBatch, advantage, kept, cfg: ObjectiveConfig) -> credit.Credit | None:
+    """What the teacher does to the advantage; None without `skill_advantage`."""
+    if cfg.skill_advantage == "none" or inputs.logp_teacher is None:
+        return None
+    taught = kept & (inputs.mask_opd > 0)
+    teacher, old = inputs.logp_teacher, inputs.logp_old
+    if cfg.skill_advantage == "added":
+        coefficient: torch.Tensor | float = cfg.episode_coef
+        if inputs.mask_step is not None:
+            coefficient = cfg.episode_coef + (cfg.step_coef - cfg.episode_coef) * (inputs.mask_step > 0).to(old.dtype)
+        return credit.added_advantage(advantage, teacher, old, taught, coefficient)
+    return credit.scaled_advantage(advantage, teacher, old, taught, share=cfg.scale_share, low=cfg.scale_low, high=cfg.scale_high)
+
+
+def _credit_sums(taught: credit.Credit, kept, cfg: ObjectiveConfig) -> dict:
+    """Means of what the teacher did, over the tokens that have one."""
+    if cfg.skill_advantage == "added":
+        return {"credit_shift": _sum(taught.shift, kept), "credit_added": _sum(taught.effect.abs(), kept)}
+    at_bound = (taught.effect <= cfg.scale_low) | (taught.effect >= cfg.scale_high)
+    return {"credit_shift": _sum(taught.shift, kept), "credit_weight": _sum(taught.effect, kept), "credit_at_bound": _sum(at_bound, kept)}
 
 
 @dataclass(frozen=True)

@@ -40,15 +40,17 @@ class TruncatedRatio(NamedTuple):
     modified_fraction: torch.Tensor
 
 
-def policy_loss(logp, logp_old, advantage, clip_low, clip_high, dual_clip=None) -> PolicyLoss:
+def policy_loss(logp, logp_old, advantage, clip_low, clip_high, dual_clip=None, sequence=None) -> PolicyLoss:
     """-min(rho A, clip(rho, 1-low, 1+high) A), and at most -c A for A < 0 with the dual clip c > 1.
 
     rho = exp(logp - logp_old) with the exponent held in +-20, where its gradient ends.  A = 0 gives a loss and a
-    gradient of exactly 0.
+    gradient of exactly 0.  With a bool mask `sequence` [B, L], rho is one number per row (`sequence_log_ratio`).
     """
     if dual_clip is not None and dual_clip <= 1:
         raise ValueError(f"dual_clip must be above 1, or None for off; got {dual_clip}")
     log_ratio = logp - logp_old.detach()
+    if sequence is not None:
+        log_ratio = sequence_log_ratio(log_ratio, sequence)
     ratio = torch.exp(log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
     low, high = 1.0 - clip_low, 1.0 + clip_high
     loss = torch.maximum(-ratio * advantage, -ratio.clamp(low, high) * advantage)
@@ -60,6 +62,17 @@ def policy_loss(logp, logp_old, advantage, clip_low, clip_high, dual_clip=None) 
     ended = clipped | (log_ratio.detach().abs() > LOG_RATIO_LIMIT)
     coefficient = torch.where(ended, torch.zeros_like(fixed), fixed * advantage)
     return PolicyLoss(loss, fixed, clipped, coefficient)
+
+
+def sequence_log_ratio(log_ratio, kept) -> torch.Tensor:
+    """GSPO (arXiv 2507.18071, its token form): the mean log-ratio over a row's `kept` tokens as the value of each of them.
+
+    The gradient of each is that of its own log-ratio, so that every token keeps its own advantage; with one advantage per
+    row the row's mean loss has the gradient of -A s, s the sequence's ratio.  A row must not be split over micro-batches.
+    """
+    inside = torch.where(kept, log_ratio, torch.zeros_like(log_ratio))
+    mean = inside.detach().sum(-1, keepdim=True) / kept.sum(-1, keepdim=True).clamp(min=1)
+    return torch.where(kept, mean + (inside - inside.detach()), torch.zeros_like(inside))
 
 
 def kl_estimate(logp, logp_ref, kind: str) -> torch.Tensor:

@@ -197,7 +197,7 @@ def _uses_reference(cfg: Config) -> bool:
 
 def _longest_row(cfg: Config) -> int:
     """Tokens of the longest row that is scored: with the skill in the teacher's context, by layout."""
-    skill = cfg.analyzer.max_tokens if cfg.objective.opd_coef else 0
+    skill = cfg.analyzer.max_tokens if cfg.objective.uses_teacher else 0
     own = cfg.rollout.max_prompt_tokens + cfg.rollout.max_response_tokens
     return min(cfg.model.context, own + skill)
 

@@ -149,10 +149,10 @@ def _vision(values: dict) -> VisionShape:
 def _tiny_shape(cfg: Config) -> ModelShape:
     from seedlab.envs import make_family
     from seedlab.episodes.prompts import COMPACT_WORDS
-    from seedlab.policy.tiny import build_tokenizer
+    from seedlab.policy.tiny_tokenizer import pieces_of
 
     tiny = cfg.tiny
-    vocabulary = len(build_tokenizer([*make_family(cfg.env).vocabulary(), *COMPACT_WORDS], cfg.model.context))
+    vocabulary = len(pieces_of([*make_family(cfg.env).vocabulary(), *COMPACT_WORDS]))
     return ModelShape(
         tiny.hidden, tiny.layers, tiny.heads, tiny.kv_heads, tiny.intermediate, vocabulary, True, tiny.hidden // tiny.heads
     )

@@ -96,12 +96,11 @@ class Estimator:
         count, updates = cfg.stage2.tasks_per_update * cfg.stage2.group_size, cfg.stage2.updates
         rows, length, context_skill = self._rows(count)
         found = [self.rollouts("stage 2: rollouts", updates, count, episodes_at_once=count)]
-        own = cfg.objective.opd_coef != 0 and cfg.objective.skill_from in ("own", "shuffled")
-        if own:
+        if cfg.objective.policy_writes_skills:
             found.append(self.decoding("stage 2: skills", updates, count, 1, self._transcript(), a.skill))
         if cfg.engine == "verl":
             found.append(self.scoring("stage 2: old log-probs", updates, rows, length))
-        if cfg.objective.opd_coef != 0:
+        if cfg.objective.uses_teacher:
             found.append(self.scoring("stage 2: teacher", updates, rows, length + context_skill))
         if cfg.objective.kl_coef != 0 and cfg.objective.reference != "none":
             found.append(self.scoring("stage 2: reference", updates, rows, length))

@@ -68,9 +68,8 @@ def load_policy(path: str | Path, cfg: ModelConfig, *, trainable: bool = False) 
     options = {"revision": cfg.revision} if cfg.revision and not local.exists() else {}
     if cfg.gguf_file:
         options["gguf_file"] = cfg.gguf_file
-    if local.is_dir() and not cfg.gguf_file and not any(list(local.glob(pattern)) for pattern in TOKENIZER_FILES):
-        # transformers would make an empty tokenizer of the model's kind.
-        raise UserError(f"{path} holds no tokenizer ({', '.join(TOKENIZER_FILES)}); copy it there from the model it belongs to")
+    if not cfg.gguf_file:
+        _refuse_no_tokenizer(local)
     device = torch.device(cfg.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError("model.device=cuda, but torch sees no CUDA device; set model.device=cpu or run `seedlab doctor`")
@@ -90,13 +89,17 @@ def load_policy(path: str | Path, cfg: ModelConfig, *, trainable: bool = False) 
         names = ", ".join(sorted(found["missing_keys"])[:5])
         raise UserError(f"the weights in {path} lack {len(found['missing_keys'])} parameters of {type(model).__name__}: {names}")
     model.to(device).eval()
-    policy = wrap(model, tokenizer, cfg, trainable=trainable)
+    policy = wrap(model, tokenizer, cfg, trainable=trainable, source=str(path))
     policy.source, policy.commit = str(path), hub_commit(str(path), cfg.revision)
     return policy
 
 
 def load_chat(path: str | Path, cfg: ModelConfig) -> ChatRenderer:
-    """Chat rendering of a policy folder, equal to that of `load_policy`, without its weights."""
+    """Chat rendering of a policy folder, equal to that of `load_policy`, without its weights.
+
+    Raises UserError where the folder's tokenizer or configuration cannot be read.
+    """
+    _refuse_no_tokenizer(Path(path))
     try:
         tokenizer = _tokenizer_class(Path(path)).from_pretrained(path)
         if (Path(path) / "generation_config.json").exists():
@@ -106,6 +109,12 @@ def load_chat(path: str | Path, cfg: ModelConfig) -> ChatRenderer:
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"cannot load the tokenizer of {path}: {error}") from error
     return ChatRenderer(tokenizer, enable_thinking=cfg.enable_thinking, stop_ids=_stop_ids(generation))
+
+
+def _refuse_no_tokenizer(folder: Path) -> None:
+    """transformers would make an empty tokenizer of the model's kind."""
+    if folder.is_dir() and not any(list(folder.glob(pattern)) for pattern in TOKENIZER_FILES):
+        raise UserError(f"{folder} holds no tokenizer ({', '.join(TOKENIZER_FILES)}); copy it there from the model it belongs to")
 
 
 def hub_commit(path: str, revision: str | None) -> str | None:
@@ -127,12 +136,16 @@ def _tokenizer_class(folder: Path):
     return AutoTokenizer
 
 
-def wrap(model, tokenizer, cfg: ModelConfig, *, trainable: bool = False) -> Policy:
-    """A Policy around a loaded model, checked and set up for training where asked."""
+def wrap(model, tokenizer, cfg: ModelConfig, *, trainable: bool = False, source: str = "") -> Policy:
+    """A Policy around a loaded model, checked and set up for training where asked.
+
+    `source` is where the weights were read from.  Raises UserError where they are not finite, or where logits are
+    scaled or capped.
+    """
     if trainable and cfg.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     policy = Policy(model, tokenizer, ChatRenderer(tokenizer, enable_thinking=cfg.enable_thinking, stop_ids=_stop_ids(model.generation_config)), DTYPES[cfg.dtype])
-    _check_logits(policy)
+    _check_logits(policy, source)
     return policy
 
 
@@ -142,10 +155,13 @@ def _stop_ids(generation) -> list[int]:
 
 
 @torch.no_grad()
-def _check_logits(policy: Policy) -> None:
-    """Chunked scoring multiplies hidden states by the output embedding; refuse models that do more than that."""
+def _check_logits(policy: Policy, source: str) -> None:
+    """Chunked scoring multiplies hidden states by the output embedding; refuse models that do more than that, and such
+    as compute no number at all."""
     ids = list(range(3, 11))
     logits = policy.model(input_ids=torch.tensor([ids], device=policy.model.device)).logits.float()
+    if not torch.isfinite(logits).all():
+        raise UserError(_not_finite(policy.model, source))
     expected = torch.log_softmax(logits, -1)[0, :-1].gather(1, torch.tensor(ids[1:], device=logits.device)[:, None])[:, 0]
     got, _ = forward_rows(policy.model, [ScoreRow(ids, list(range(1, len(ids))))])
     tolerance = 1e-3 if policy.model.dtype == torch.float32 else 0.1
@@ -154,6 +170,33 @@ def _check_logits(policy: Policy) -> None:
             f"{type(policy.model).__name__} changes its logits after the output embedding (scaling or capping); "
             "the chunked scorer does not support that"
         )
+
+
+def _not_finite(model, source: str) -> str:
+    """Which tensor of which file makes the logits NaN or infinite; looked for only then, because it reads every weight."""
+    broken = [(name, t) for name, t in model.named_parameters() if not torch.isfinite(t).all()]
+    if not broken:
+        return (
+            f"the logits of {source or type(model).__name__} are not finite although its weights are: they overflow in "
+            f"{str(model.dtype).removeprefix('torch.')}; take weights that do not, or another model.dtype"
+        )
+    name, tensor = broken[0]
+    counts = ", ".join(f"{int(count)} {what}" for what, count in (("NaN", tensor.isnan().sum()), ("infinite", tensor.isinf().sum())) if count)
+    more = f"; {len(broken) - 1} more tensors are broken as well" if len(broken) > 1 else ""
+    return (
+        f"{_file_of(name, source)}: the tensor {name} is not finite ({counts} of {tensor.numel()} values){more}. The training that wrote "
+        "it diverged, or the file is damaged: take an earlier checkpoint, or copy the file anew"
+    )
+
+
+def _file_of(name: str, source: str) -> str:
+    """The file of a parameter in a folder of weights, as far as its index tells."""
+    index = Path(source) / "model.safetensors.index.json"
+    if source and index.is_file():
+        file = json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).get(name)
+        return str(Path(source) / file) if file else source
+    single = Path(source) / "model.safetensors"
+    return str(single) if source and single.is_file() else source or "the weights"
 
 
 def model_hash(model) -> str:

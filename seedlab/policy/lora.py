@@ -10,15 +10,22 @@ TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 _ADAPTER = "default"
 
 
+def require_lora() -> None:
+    """Raises UserError where peft is not installed."""
+    try:
+        import peft  # noqa: F401
+    except ImportError as error:
+        raise UserError("model.lora_rank needs the package peft: pip install --constraint requirements/cpu.lock --editable '.[lora]'") from error
+
+
 def add_lora(model, rank: int, alpha: int, *, seed: int) -> None:
     """Freeze the model and give its projections trainable adapters of `rank`, which change nothing until they are trained.
 
     Their random half is drawn from `seed` alone.  Raises UserError without peft.
     """
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-    except ImportError as error:
-        raise UserError("model.lora_rank needs the package peft: pip install --constraint requirements/cpu.lock --editable '.[lora]'") from error
+    require_lora()
+    from peft import LoraConfig, inject_adapter_in_model
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=alpha, target_modules=TARGETS), model, adapter_name=_ADAPTER)

@@ -36,11 +36,28 @@ class TokenRow:
     teacher: ScoreRow | None = None
     no_teacher: str = "no skill"
     skill: Skill | None = None  # what the teacher reads
+    step_teachers: list["StepTeacher"] = field(default_factory=list)
     extra: dict = field(default_factory=dict)
 
     @property
     def student(self) -> ScoreRow:
         return ScoreRow(self.ids, self.positions)
+
+    def teacher_parts(self) -> list[tuple[ScoreRow, list[int]]]:
+        """What is to be scored for the teacher, and which of the row's sampled tokens [n] each part scores: the tokens of
+        steps with a skill of their own in a sequence each, the others in `teacher`; every token once."""
+        apart = {p for part in self.step_teachers for p in part.places}
+        rest = [p for p in range(len(self.positions)) if p not in apart]
+        whole = [(ScoreRow(self.teacher.ids, [self.teacher.positions[p] for p in rest]), rest)] if rest else []
+        return whole + [(part.row, part.places) for part in self.step_teachers]
+
+
+@dataclass(frozen=True)
+class StepTeacher:
+    """The tokens of one critical step behind the context with that step's skill: `places` among the row's sampled ones."""
+
+    row: ScoreRow
+    places: list[int]
 
 
 def build_rows(trajectories: Sequence[Trajectory], layout: str) -> list[TokenRow]:
@@ -86,6 +103,19 @@ def attach_teacher(row: TokenRow, skill_prompt: Callable[[int], list[int]], limi
         return False
     shift = len(prompt) - row.prompt_length
     row.teacher = ScoreRow(ids, [p + shift for p in row.positions])
+    return True
+
+
+def attach_step_teacher(row: TokenRow, step: int, skill_prompt: Callable[[int], list[int]], limit: int) -> bool:
+    """Give the tokens of `step` a teacher of their own: the row up to their end, its first prompt rendered with the step's
+    skill.  Returns whether it fits into `limit`; where it does not, the step keeps the row's teacher."""
+    places = [p for p, of in enumerate(row.step) if of == step]
+    prompt = skill_prompt(row.first_step)
+    shift = len(prompt) - row.prompt_length
+    if not places or row.positions[places[-1]] + 1 + shift > limit:
+        return False
+    ids = list(prompt) + row.ids[row.prompt_length : row.positions[places[-1]] + 1]
+    row.step_teachers.append(StepTeacher(ScoreRow(ids, [row.positions[p] + shift for p in places]), places))
     return True
 
 

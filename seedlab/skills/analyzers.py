@@ -16,6 +16,7 @@ from seedlab.episodes.records import Skill, Trajectory
 from seedlab.policy.chat import ChatRenderer
 from seedlab.policy.protocol import Generator, Sampling
 from seedlab.skills.prompts import AnalyzerPrompt, analyzer_prompt, completion_text, transcript
+from seedlab.skills.steps import episode_part, step_skills
 from seedlab.skills.validate import validate
 
 
@@ -64,10 +65,13 @@ class OwnAnalyzer:
 
 
 class ScriptedAnalyzer:
-    """The environment's own analyzer, which knows the rules; `contract` is the form that its answer takes."""
+    """The environment's own analyzer, which knows the rules; `contract` is the form that its answer takes.
 
-    def __init__(self, family, contract: str = "marker"):
-        self.family, self.contract = family, contract
+    It marks at most `critical_steps` steps with skills of their own.
+    """
+
+    def __init__(self, family, contract: str = "marker", critical_steps: int = 0):
+        self.family, self.contract, self.critical_steps = family, contract, critical_steps
 
     async def __aenter__(self):
         return self
@@ -85,7 +89,10 @@ class ScriptedAnalyzer:
         observations = [s.observation for s in trajectory.steps] + [trajectory.final_observation]
         actions = [s.action for s in trajectory.steps]
         text = self.family.hindsight_skill(trajectory.goal, observations, actions, trajectory.success)
-        return RawSkill(completion_text(text, self.contract) if text else "", "stop", 0, 0, "scripted")
+        steps = {}
+        if self.critical_steps:
+            steps = self.family.step_skills(trajectory.goal, observations, actions, trajectory.success, self.critical_steps)
+        return RawSkill(completion_text(text, self.contract, steps=steps) if text else "", "stop", 0, 0, "scripted")
 
 
 @dataclass(frozen=True)
@@ -101,12 +108,13 @@ class SkillBatch:
 def write_skills(
     trajectories: Sequence[Trajectory], analyzer: Analyzer, prompts: PromptFormat, chat: ChatRenderer, cfg: AnalyzerConfig, *,
     key: Callable[[Trajectory], int], snapshot: int, contract: str | None = None, at_once: int | None = None,
-    on_done: Callable[[Skill], None] = lambda skill: None,
+    on_done: Callable[[Skill], None] = lambda skill: None, critical_steps: int = 0,
 ) -> SkillBatch:
     """Ask for a skill of every trajectory and judge it; skills come in the order of the trajectories.
 
     `contract` overrides `cfg.contract` for labels that another model writes.  A trajectory whose analyzer prompt does
-    not fit gets a rejected skill, reason `prompt_too_long`.  `at_once` bounds how many are analysed together.
+    not fit gets a rejected skill, reason `prompt_too_long`.  `at_once` bounds how many are analysed together.  With
+    `critical_steps` above 0 the answer may hold skills of so many steps (`Skill.steps`).
     """
     contract = contract or cfg.contract
     chosen = [t for t in trajectories if not t.infra_failure]
@@ -116,7 +124,7 @@ def write_skills(
 
     async def one(trajectory: Trajectory) -> Skill:
         try:
-            prompt = analyzer_prompt(trajectory, prompts, chat, cfg, contract=contract)
+            prompt = analyzer_prompt(trajectory, prompts, chat, cfg, contract=contract, critical_steps=critical_steps)
             answer = await analyzer.analyze(trajectory, prompt, key(trajectory))
         except PromptTooLong as error:
             skill = _skill(trajectory, "", False, "prompt_too_long", "none", snapshot, 0, str(error))
@@ -128,9 +136,12 @@ def write_skills(
             dropped[trajectory.id] = prompt.dropped
         spent["prompt"] += answer.prompt_tokens
         spent["completion"] += answer.completion_tokens
-        text, accepted, reason = validate(answer.raw, contract, cfg, transcript(trajectory), answer.finish)
+        read, whole = transcript(trajectory), episode_part(answer.raw, contract) if critical_steps else answer.raw
+        text, accepted, reason = validate(whole, contract, cfg, read, answer.finish)
         tokens = answer.completion_tokens or chat.count(answer.raw)
         skill = _skill(trajectory, text, accepted, reason, answer.analyzer, snapshot, tokens, answer.raw)
+        if critical_steps and answer.finish == "stop":
+            skill.steps = step_skills(answer.raw, contract, trajectory, read, cfg, critical_steps)
         on_done(skill)
         return skill
 

@@ -199,6 +199,11 @@ class ExternalAnalyzer:
         return f"ExternalAnalyzer(model={self.cfg.model!r}, base_url={self.cfg.base_url!r}, cache={str(self.cache)!r})"
 
 
+def require_key(cfg: ExternalAnalyzerConfig) -> None:
+    """Raises UserError where the endpoint's key is not in the environment, or cannot be one."""
+    _key(cfg)
+
+
 def _key(cfg: ExternalAnalyzerConfig) -> str:
     """The key from the environment; the messages of its errors do not show it."""
     key = os.environ.get(cfg.api_key_env, "").strip()

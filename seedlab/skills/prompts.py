@@ -7,6 +7,7 @@ are an exact prefix and can be used again.  `json`: one message with the seriali
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from seedlab.config.schema import AnalyzerConfig
@@ -14,7 +15,7 @@ from seedlab.episodes.prompts import History, PromptFormat, fit_turns
 from seedlab.episodes.records import Trajectory
 from seedlab.policy.chat import ChatRenderer
 
-SUMMARY_KEY, SKILL_KEY = "episode_summary", "episode_skill"
+SUMMARY_KEY, SKILL_KEY, STEPS_KEY = "episode_summary", "episode_skill", "critical_steps"
 MARKER = "skill :"
 
 _LEAD = "Below is one finished attempt at a task in an interactive environment, turn by turn."
@@ -30,6 +31,10 @@ _ANSWER = (
     "Answer with one JSON object and nothing else. Its two keys hold text:\n"
     f'"{SUMMARY_KEY}": what happened in the attempt, in one or two sentences;\n'
     f'"{SKILL_KEY}": the advice itself, two to four sentences that speak to someone who is about to start this task.'
+)
+_STEPS = (
+    f'\nA third key "{STEPS_KEY}" holds a list of at most {{most}} objects, one for each action that decided how the attempt went: "step", '
+    'the number of the action, and "skill", one sentence of advice for that very moment.'
 )
 
 
@@ -67,10 +72,15 @@ def transcript(trajectory: Trajectory) -> str:
     return "\n".join([*lines, trajectory.final_observation])
 
 
-def analyzer_messages(trajectory: Trajectory, prompts: PromptFormat, contract: str, *, kept_from: int = 0) -> list[dict]:
-    """Messages that ask for the skill of a trajectory, without its turns before `kept_from`."""
+def analyzer_messages(
+    trajectory: Trajectory, prompts: PromptFormat, contract: str, *, kept_from: int = 0, critical_steps: int = 0
+) -> list[dict]:
+    """Messages that ask for the skill of a trajectory, without its turns before `kept_from`.
+
+    `critical_steps` above 0 asks the JSON contract for skills of so many single steps too.
+    """
     if contract == "json":
-        return [{"role": "user", "content": _serialized(trajectory, kept_from)}]
+        return [{"role": "user", "content": _serialized(trajectory, kept_from, critical_steps)}]
     if contract != "marker":
         raise ValueError(f"unknown analyzer contract {contract!r}; use marker or json")
     history = whole_history(trajectory, extracted=prompts.layout == "step")
@@ -81,7 +91,8 @@ def analyzer_messages(trajectory: Trajectory, prompts: PromptFormat, contract: s
 
 
 def analyzer_prompt(
-    trajectory: Trajectory, prompts: PromptFormat, chat: ChatRenderer, cfg: AnalyzerConfig, *, contract: str | None = None
+    trajectory: Trajectory, prompts: PromptFormat, chat: ChatRenderer, cfg: AnalyzerConfig, *, contract: str | None = None,
+    critical_steps: int = 0,
 ) -> AnalyzerPrompt:
     """Messages and ids within `cfg.max_prompt_tokens`; whole oldest turns are left out where needed.
 
@@ -90,8 +101,9 @@ def analyzer_prompt(
     """
     contract = contract or cfg.contract
     messages, dropped = fit_turns(
-        lambda kept: analyzer_messages(trajectory, prompts, contract, kept_from=kept), chat.render, 0,
+        lambda kept: analyzer_messages(trajectory, prompts, contract, kept_from=kept, critical_steps=critical_steps), chat.render, 0,
         len(trajectory.steps), cfg.max_prompt_tokens, f"{trajectory.id} (analyzer)",
+        key="analyzer.max_prompt_tokens",
     )
     if contract == "marker" and prompts.extends and trajectory.steps and trajectory.steps[-1].kept_from == dropped:
         last = trajectory.steps[-1]
@@ -101,14 +113,20 @@ def analyzer_prompt(
     return AnalyzerPrompt(messages, chat.render(messages), dropped)
 
 
-def completion_text(text: str, contract: str, *, summary: str = "") -> str:
-    """The answer that carries skill `text` under a contract: what Stage 1 trains the analyzer to write."""
+def completion_text(text: str, contract: str, *, summary: str = "", steps: Mapping[int, str] | None = None) -> str:
+    """The answer that carries skill `text` under a contract: what Stage 1 trains the analyzer to write.
+
+    `steps` are skills of critical steps by their index (from 0; the answer counts from 1): a list of objects in the JSON
+    contract, a line each in the marker contract.
+    """
+    told = sorted((steps or {}).items())
     if contract == "json":
-        return json.dumps({SUMMARY_KEY: summary, SKILL_KEY: text}, ensure_ascii=False)
-    return text
+        more = {STEPS_KEY: [{"step": step + 1, "skill": advice} for step, advice in told]} if told else {}
+        return json.dumps({SUMMARY_KEY: summary, SKILL_KEY: text, **more}, ensure_ascii=False)
+    return "\n".join([text, *(f"step {step + 1} : {advice}" for step, advice in told)])
 
 
-def _serialized(trajectory: Trajectory, kept_from: int) -> str:
+def _serialized(trajectory: Trajectory, kept_from: int, critical_steps: int) -> str:
     lines = [_LEAD, "", f"Task: {trajectory.goal}", f"Outcome: {outcome(trajectory)}", f"Total reward: {trajectory.returned:g}", ""]
     if kept_from:
         lines.append(f"(turns 1 to {kept_from} are left out)")
@@ -120,7 +138,8 @@ def _serialized(trajectory: Trajectory, kept_from: int) -> str:
         ]
     if trajectory.final_observation:
         lines.append(f"Final observation: {_one_line(trajectory.final_observation)}")
-    return "\n".join([*lines, "", _AFTER_SUCCESS if trajectory.success else _AFTER_FAILURE, "", _ANSWER])
+    answer = _ANSWER + (_STEPS.format(most=critical_steps) if critical_steps else "")
+    return "\n".join([*lines, "", _AFTER_SUCCESS if trajectory.success else _AFTER_FAILURE, "", answer])
 
 
 def _one_line(text: str) -> str:

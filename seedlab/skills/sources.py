@@ -11,7 +11,7 @@ from seedlab.episodes.records import Skill, Trajectory
 from seedlab.errors import UserError
 from seedlab.skills.library import SkillLibrary
 
-SOURCES = ("own", "static", "scripted", "shuffled", "empty")
+SOURCES = ("own", "static", "scripted", "external", "shuffled", "empty")
 
 
 def assign_skills(
@@ -20,7 +20,7 @@ def assign_skills(
 ) -> dict[str, Skill | None]:
     """The skill of each trajectory's teacher context by trajectory id; None leaves the trajectory out of L_opd.
 
-    `own`, `scripted`: the skill in `skills` that was written from the trajectory, by whichever analyzer wrote them.
+    `own`, `scripted`, `external`: the skill in `skills` that was written from the trajectory, by whichever analyzer wrote them.
     `shuffled`: a usable skill of another trajectory of this update, never its own, a function of `rng_key`; None where
     no other has one.  `static`: the library's, by task type.  `empty`: the empty text, which bypasses validation, so
     that H(h, "") = h.  With `drop_unusable` off, unusable own skills stay in, as the paper's algorithm reads.
@@ -31,7 +31,7 @@ def assign_skills(
     if len(found) != len(trajectories):
         raise ValueError("two trajectories of the update have the same id")
     written = {s.trajectory_id: s for s in skills}
-    if skill_from in ("own", "scripted"):
+    if skill_from in ("own", "scripted", "external"):
         chosen = {t.id: written.get(t.id) for t in played}
         return found | {i: s for i, s in chosen.items() if s is not None and (s.accepted or not drop_unusable)}
     if skill_from == "shuffled":

@@ -49,11 +49,11 @@ def parse(raw: str, contract: str) -> str | None:
         return text.removeprefix(MARKER).strip()
     if contract != "json":
         raise ValueError(f"unknown analyzer contract {contract!r}; use marker or json")
-    found = [o[SKILL_KEY] for o in _objects(raw.rpartition("</think>")[2]) if isinstance(o.get(SKILL_KEY), str)]
+    found = [o[SKILL_KEY] for o in json_objects(raw.rpartition("</think>")[2]) if isinstance(o.get(SKILL_KEY), str)]
     return found[-1].strip() if found else None  # an earlier object is a draft, or the form repeated
 
 
-def _objects(text: str) -> Iterable[dict]:
+def json_objects(text: str) -> Iterable[dict]:
     """Outermost JSON objects in `text`, whatever stands around them (prose, code fences, stray braces)."""
     decoder = json.JSONDecoder(strict=False)  # models put line breaks into strings
     place = text.find("{")

@@ -23,6 +23,12 @@ NUMBER = re.compile(r"\d{6,}")  # names of the folders that belong to an update
 INFINITIES = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
+def shown_path(path: str | Path) -> Path:
+    """`path` as messages name it: relative where it lies below the present folder, which is what one types next."""
+    path = Path(path)
+    return path.relative_to(Path.cwd()) if path != Path.cwd() and path.is_relative_to(Path.cwd()) else path
+
+
 class Rewritten(RunError):
     """A file that was read up to an offset is another one now (rows were discarded on resume); read it from 0."""
 

@@ -53,6 +53,12 @@ def skill_frame(skills: Sequence[Skill]) -> pd.DataFrame:
     )
 
 
+def step_skill_frame(skills: Sequence[Skill]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [(s.trajectory_id, k.step, k.text, k.accepted, k.reason) for s in skills for k in s.steps], columns=tuple(TABLES["step_skills"].names)
+    )
+
+
 def records(trajectories: pd.DataFrame, steps: pd.DataFrame, skills: pd.DataFrame) -> list[Trajectory]:
     """The frames of an update as the records they were made from, in order (log-probs as float32)."""
     by_id = {row.id: _skill(row) for row in skills.itertuples()}

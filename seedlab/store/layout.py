@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from seedlab.config.presets import from_json
@@ -23,6 +24,26 @@ def complete(status: dict) -> bool:
 def default_out(cfg: Config, root: str | Path = "runs") -> Path:
     """runs/<preset>-<method>-s<seed>, with slashes as dashes."""
     return Path(root) / f"{cfg.preset}-{cfg.method}-s{cfg.seed}".replace("/", "-").replace("*", "star")
+
+
+def runs_root() -> Path:
+    """Where runs lie: `SEEDLAB_RUNS`, else the nearest folder `runs` at or above the present folder, else `runs` here."""
+    if given := os.environ.get("SEEDLAB_RUNS"):
+        return Path(given)
+    here = Path.cwd()
+    return next((folder / "runs" for folder in (here, *here.parents) if (folder / "runs").is_dir()), here / "runs")
+
+
+def places(name: str | Path, root: str | Path | None = None) -> list[Path]:
+    """Where the run called `name` may lie, nearest first: that path, below the folder of runs (`runs_root` without
+    `root`), and that path from the folder above it, below which notebooks lie."""
+    root = runs_root() if root is None else Path(root)
+    return list(dict.fromkeys((Path(name), root / name, root.parent / name)))
+
+
+def located(name: str | Path) -> Path:
+    """The first of `places` that is there, else `name`: of a run that may not have begun yet.  `jobs.find_run` refuses."""
+    return next((place for place in places(name) if place.exists()), Path(name))
 
 
 def configuration_of(run: Path) -> Config:

@@ -22,6 +22,7 @@ from seedlab.store.shapes import (
 )  # fmt: skip
 from seedlab.store.stage1_files import LABELS, RECORD, SFT_ROWS, TRAJECTORIES, read_rows
 from seedlab.store.status import read_status
+from seedlab.store.schemas import TABLES
 from seedlab.store.tables import read_table
 from seedlab.store.writer import DONE, stored_config_text
 
@@ -153,6 +154,12 @@ class Run:
 
     def skills(self, update: int) -> pd.DataFrame:
         return self._frame("updates", update, "skills")
+
+    def step_skills(self, update: int) -> pd.DataFrame:
+        """Skills of single critical steps; empty where the run asks for none (objective.critical_steps)."""
+        if "step_skills" not in self.tables("updates", update):
+            return pd.DataFrame({name: [] for name in TABLES["step_skills"].names})
+        return self._frame("updates", update, "step_skills")
 
     def prompt_skills(self, update: int, kind: str = "updates") -> pd.DataFrame:
         """The skill in each trajectory's prompts and teacher's prompts, read back from their ids; `kind` eval: in its

@@ -28,6 +28,8 @@ TABLES: dict[str, pa.Schema] = {
         ("id", _text), ("trajectory", _text), ("text", _text), ("accepted", _flag), ("reason", _text), ("analyzer", _text),
         ("snapshot", _count), ("tokens", _count), ("raw", _text),
     ]),
+    # one row per critical step that an analyzer told (objective.critical_steps); `accepted`: its teacher read it
+    "step_skills": pa.schema([("trajectory", _text), ("step", _count), ("text", _text), ("accepted", _flag), ("reason", _text)]),
     # one row per trajectory and place: the skill that stood in its prompts (`prompt`) or in its teacher's (`teacher`)
     "prompt_skills": pa.schema([
         ("trajectory", _text), ("task_type", _text), ("place", _text), ("source", _text), ("hash", _text), ("text", _text),

@@ -7,7 +7,7 @@ import itertools
 import torch
 
 from seedlab.config.schema import ObjectiveConfig
-from seedlab.objective import advantages, compose
+from seedlab.objective import advantages, compose, ties
 from seedlab.theory import expectation
 from seedlab.theory.claims import ClaimResult, Tally
 
@@ -79,7 +79,7 @@ def _tie_probability() -> ClaimResult:
         wins = outcomes.sum(1)
         for p in (0.05, 0.3, 0.5, 0.85, 0.95):
             exact = (p**wins * (1 - p) ** (size - wins))[tied].sum().item()
-            tally.error(abs(exact - advantages.tie_probability(p, size)), 1)
+            tally.error(abs(exact - ties.tie_probability(p, size)), 1)
     return tally.result()
 
 

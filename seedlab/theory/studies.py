@@ -13,7 +13,7 @@ import torch
 
 from seedlab.config.schema import ObjectiveConfig
 from seedlab.objective import compose, losses
-from seedlab.objective.advantages import tie_probability
+from seedlab.objective.ties import tie_probability
 from seedlab.theory import bulk, closed_form, expectation
 
 

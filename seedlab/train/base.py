@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Callable
 
 import numpy as np
 
@@ -16,12 +15,11 @@ from seedlab.config.schema import Config
 from seedlab.envs import make_family
 from seedlab.episodes.prompts import COMPACT_WORDS, History, make_prompt_format
 from seedlab.policy.load import Policy, wrap
-from seedlab.policy.tiny import build_model, build_tokenizer
+from seedlab.policy.tiny import build_model
+from seedlab.policy.tiny_tokenizer import build_tokenizer
 from seedlab.train.cached import build_once, content_key
+from seedlab.train.session import Progress, silent
 from seedlab.train.sft import Document, SftSettings, batches_by_tokens, train_documents
-
-Progress = Callable[[str, int, int, str], None]
-
 
 # Fields that came later, with the value at which they change nothing: results made before keep their names.
 _NEUTRAL = {"sort_window": 1}
@@ -55,7 +53,7 @@ def task_settings(cfg: Config) -> dict:
 
 
 def demonstration_documents(
-    cfg: Config, policy: Policy, progress: Progress = lambda *a: None, *, count: int, skill_fraction: float,
+    cfg: Config, policy: Policy, progress: Progress = silent, *, count: int, skill_fraction: float,
     noise: tuple[float, float], seed: int,
 ) -> list[Document]:
     """Demonstrations on the family's demonstration tasks as documents: weight 1 on actions, `observation_weight` elsewhere.
@@ -109,7 +107,12 @@ def _weights(ids: list[int], marker: int, end: int, elsewhere: float, by_noise: 
     return weights
 
 
-def build_tiny_base(cfg: Config, progress: Progress = lambda *a: None) -> Path:
+def initial_policy_path(cfg: Config, progress: Progress = silent) -> str:
+    """Where pi_base is: the tiny recipe's cached folder, or the folder or hub id of the configuration."""
+    return str(build_tiny_base(cfg, progress)) if cfg.model.path == "tiny" else cfg.model.path
+
+
+def build_tiny_base(cfg: Config, progress: Progress = silent) -> Path:
     """Folder of the pretrained tiny policy (Hugging Face layout), from the cache or made now."""
 
     def build(folder: Path) -> None:

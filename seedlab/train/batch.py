@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Sequence
+from dataclasses import replace
+from typing import Callable, Sequence
 
 import torch
 
@@ -12,7 +13,9 @@ from seedlab.episodes.play import history_of
 from seedlab.episodes.records import Skill, Trajectory
 from seedlab.objective.advantages import AdvantageResult, group_advantages
 from seedlab.objective.losses import opd_where_mask
-from seedlab.rows.build import TokenRow, attach_teacher, build_rows
+from seedlab.objective.step_advantages import step_advantages
+from seedlab.rows.build import TokenRow, attach_step_teacher, attach_teacher, build_rows
+from seedlab.skills.steps import usable_steps
 from seedlab.train.session import Session
 from seedlab.train.tokens import PreparedBatch
 
@@ -20,14 +23,23 @@ from seedlab.train.tokens import PreparedBatch
 def advantages_of(trajectories: Sequence[Trajectory], cfg: Config) -> AdvantageResult:
     """Group-relative advantages; a group is a task.  Infrastructure failures are unscored, never a zero return."""
     groups: dict[str, int] = {}
-    return group_advantages(
+    scored = [t.infra_failure is None for t in trajectories]
+    found = group_advantages(
         torch.tensor([float("nan") if t.infra_failure else t.returned for t in trajectories], dtype=torch.float64),
         torch.tensor([groups.setdefault(t.task_id, len(groups)) for t in trajectories]),
         invalid_steps_T=torch.tensor([sum(not s.parsed for s in t.steps) for t in trajectories]),
         steps_T=torch.tensor([len(t.steps) for t in trajectories]),
-        scored_T=torch.tensor([t.infra_failure is None for t in trajectories]),
+        scored_T=torch.tensor(scored),
         cfg=cfg.objective,
     )
+    if cfg.objective.advantage != "gigpo":
+        return found
+    steps = step_advantages(
+        [[s.reward for s in t.steps] for t in trajectories], [[s.observation for s in t.steps] for t in trajectories],
+        [t.task_id for t in trajectories], invalid_T=[[not s.parsed for s in t.steps] for t in trajectories], scored_T=scored,
+        cfg=cfg.objective,
+    )
+    return replace(found, steps=steps)
 
 
 def prepare_batch(
@@ -61,7 +73,7 @@ def prepare_batch(
     return (
         PreparedBatch(
             rows=rows,
-            advantage=[_token_advantage(row, trajectories[row.trajectory], advantages) for row in rows],
+            advantage=[_token_advantage(row, trajectories[row.trajectory], advantages, cfg) for row in rows],
             policy_mask_B=advantages.scored_T[index].float(),
             opd_mask_B=torch.tensor(opd_mask) * advantages.scored_T[index].float(),
             tied_B=advantages.tied_T[index],
@@ -71,23 +83,33 @@ def prepare_batch(
 
 
 def give_teacher(session: Session, row: TokenRow, trajectory: Trajectory, skill: Skill | None) -> str:
-    """Attach the row's teacher; returns why it has none, or an empty text.  Of the session it uses `cfg`, `prompts` and `chat`."""
+    """Attach the row's teacher; returns why it has none, or an empty text.  Of the session it uses `cfg`, `prompts` and `chat`.
+
+    A critical step reads its own skill; one that does not fit there is marked as rejected, and the step reads the episode's.
+    """
     if skill is None:
         return "no usable skill"
     limit = session.cfg.model.context
 
-    def with_skill(step: int) -> list[int]:
-        history = history_of(trajectory, step)
-        messages = session.prompts.messages(history, skill=skill.text, kept_from=trajectory.steps[step].kept_from)
-        return session.chat.render(messages)
+    def with_text(text: str) -> Callable[[int], list[int]]:
+        def render(step: int) -> list[int]:
+            history = history_of(trajectory, step)
+            return session.chat.render(session.prompts.messages(history, skill=text, kept_from=trajectory.steps[step].kept_from))
 
-    if not attach_teacher(row, with_skill, limit):
+        return render
+
+    if not attach_teacher(row, with_text(skill.text), limit):
         return row.no_teacher
+    for step, own in usable_steps(skill).items():
+        if step in row.step and not attach_step_teacher(row, step, with_text(own.text), limit):
+            own.accepted, own.reason = False, "teacher context too long"
     row.skill = skill
     return ""
 
 
-def _token_advantage(row: TokenRow, trajectory: Trajectory, advantages: AdvantageResult) -> torch.Tensor:
-    usual = float(advantages.advantage_T[row.trajectory])
-    invalid = float(advantages.invalid_advantage_T[row.trajectory])
-    return torch.tensor([usual if trajectory.steps[step].parsed else invalid for step in row.step])
+def _token_advantage(row: TokenRow, trajectory: Trajectory, advantages: AdvantageResult, cfg: Config) -> torch.Tensor:
+    by_step = {
+        step: advantages.of_step(row.trajectory, step, valid=trajectory.steps[step].parsed, step_weight=cfg.objective.step_weight)
+        for step in set(row.step)
+    }
+    return torch.tensor([by_step[step] for step in row.step])

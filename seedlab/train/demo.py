@@ -172,8 +172,8 @@ class Demo:
         if not (folder / "config.json").exists():
             return f"{name}: done"
         run = Run(folder)
-        scores = ", ".join(f"{r['panel']} {r['success_micro']:.2f}" for r in run.evaluations.to_dict("records"))
-        return f"{name}: done, success (micro) {scores}"
+        scores = ", ".join(f"{r['panel']} macro {r['success_macro']:.2f} micro {r['success_micro']:.2f}" for r in run.evaluations.to_dict("records"))
+        return f"{name}: done, success on {scores}"
 
     # ---- report
 
@@ -201,7 +201,7 @@ def merge_times(before: dict[str, float], now: dict[str, float]) -> dict[str, fl
 
 def _work(cell: Cell) -> int:
     """What a cell costs, roughly: a skill's writing and scoring add about half to an update."""
-    return cell.config.stage2.updates * (3 if cell.config.objective.opd_coef > 0 else 2)
+    return cell.config.stage2.updates * (3 if cell.config.objective.uses_teacher else 2)
 
 
 def link_arguments(cell: Cell) -> list[str]:

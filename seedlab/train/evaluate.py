@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from seedlab.config.names import suggestion
+from seedlab.envs import refuse_unknown_panels
 from seedlab.episodes.play import history_of
 from seedlab.episodes.records import Trajectory
 from seedlab.errors import UserError
@@ -49,9 +49,9 @@ def evaluate(
         raise UserError("evaluation.skill=library needs a skill library, and none was given; set skills.library")
     skill_of = skill_of_task(library if told else None, session.family)
     frames, prompts, summary = [], [], {}
-    for name in panels if panels is not None else cfg.panels:
-        if name not in session.panels:
-            raise UserError(f"there is no panel {name!r}{suggestion(name, session.panels)} (panels: {', '.join(session.panels)})")
+    panels = cfg.panels if panels is None else panels
+    refuse_unknown_panels(panels, session.panels)
+    for name in panels:
         panel = session.panels[name]
         episodes = group_episodes(list(panel.task_ids), cfg.samples_per_task, skill_of)
         trajectories = session.play(

@@ -14,17 +14,19 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from seedlab.config.schedule import at_update
 from seedlab.config.schema import Config
 from seedlab.episodes.keys import stream_key
 from seedlab.episodes.records import Skill, Trajectory
 from seedlab.skills import OwnAnalyzer, ScriptedAnalyzer, SkillLibrary, assign_skills, count_reasons, write_skills
 from seedlab.store import RunWriter
 from seedlab.store.checkpoint import latest_checkpoint
-from seedlab.store.frames import skill_frame, step_frame, trajectory_frame
+from seedlab.store.frames import skill_frame, step_frame, step_skill_frame, trajectory_frame
 from seedlab.train.batch import advantages_of, prepare_batch
 from seedlab.train.diverged import Diverged
+from seedlab.train.external import external_analyzer
 from seedlab.train.library import run_library, skill_of_task
-from seedlab.train.measures import analyzer_metrics, rollout_metrics, token_metrics
+from seedlab.train.measures import analyzer_metrics, credit_metrics, rollout_metrics, step_skill_metrics, token_metrics
 from seedlab.train.prompt_skills import prompt_skill_frame
 from seedlab.train.session import Ledger, Progress, Session, silent
 from seedlab.train.tasks import group_episodes, tasks_of_update
@@ -122,6 +124,9 @@ class UpdateLoop:
         metrics = rollout_metrics(trajectories, advantages) | result.metrics
         metrics |= analyzer_metrics(self.session, trajectories, skills, count_reasons(skills), left_out)
         metrics |= token_metrics(result, trajectories, advantages, cfg)
+        if cfg.objective.critical_steps:
+            metrics |= step_skill_metrics(skills, batch)
+        metrics |= credit_metrics(result, advantages, at_update(cfg.objective, update))
         with ledger.phase("store"):
             self._store(update, trajectories, skills, result, advantages, batch)
         metrics |= ledger.metrics()
@@ -136,22 +141,19 @@ class UpdateLoop:
         self.writer.metrics(update, metrics)
 
     def _skills(self, update: int, trajectories: list[Trajectory], ledger: Ledger):
-        """Skills written for this update and the one that each trajectory's teacher sees; none without an OPD term."""
-        objective = self.cfg.objective
-        if objective.opd_coef == 0:
+        """Skills written for this update and the one that each trajectory's teacher sees; none where no teacher is scored."""
+        objective = at_update(self.cfg.objective, update)
+        if not objective.uses_teacher:
             return [], None
         skills: list[Skill] = []
-        if objective.skill_from in ("own", "shuffled", "scripted"):
+        if objective.writes_skills:
             generator, taken = self._analyzer(update)
-            if objective.skill_from == "scripted":
-                analyzer = ScriptedAnalyzer(self.session.family, self.cfg.analyzer.contract)
-            else:
-                analyzer = OwnAnalyzer(generator, self.session.chat, self.cfg.analyzer)
+            analyzer, contract, settings = self._writer(generator)
             before = (generator.prompt_tokens, generator.sampled_tokens)
             with ledger.phase("analyzer"), self.session.compute():
                 skills = write_skills(
-                    trajectories, analyzer, self.session.prompts, self.session.chat, self.cfg.analyzer, snapshot=taken,
-                    key=lambda t: stream_key(self.cfg.seed, "analyzer", t.id),
+                    trajectories, analyzer, self.session.prompts, self.session.chat, settings, snapshot=taken, contract=contract,
+                    key=lambda t: stream_key(self.cfg.seed, "analyzer", t.id), critical_steps=objective.critical_steps,
                 ).skills
             ledger.count("analyzer", generator.prompt_tokens - before[0] + generator.sampled_tokens - before[1])
         by_trajectory = {s.trajectory_id: s for s in skills}
@@ -163,6 +165,15 @@ class UpdateLoop:
         )
         return skills, assigned
 
+    def _writer(self, generator):
+        """(analyzer, contract of its answers, limits of a skill) of objective.skill_from."""
+        cfg = self.cfg
+        if cfg.objective.skill_from == "external":
+            return external_analyzer(cfg, self.session.family, critical_steps=cfg.objective.critical_steps)
+        if cfg.objective.skill_from == "scripted":
+            return ScriptedAnalyzer(self.session.family, cfg.analyzer.contract, cfg.objective.critical_steps), cfg.analyzer.contract, cfg.analyzer
+        return OwnAnalyzer(generator, self.session.chat, cfg.analyzer), cfg.analyzer.contract, cfg.analyzer
+
     def _prompt_skill(self, task_id: str) -> str:
         """The skill in a task's training prompts."""
         return skill_of_task(self.library if self.cfg.rollout.skill == "library" else None, self.session.family)(task_id)
@@ -173,6 +184,8 @@ class UpdateLoop:
             "steps": step_frame(trajectories),
             "skills": skill_frame(skills),
         }
+        if self.cfg.objective.critical_steps:
+            frames["step_skills"] = step_skill_frame(skills)
         prompts = prompt_skill_frame(self.session.tokenizer, trajectories, batch.rows)
         if len(prompts):
             frames["prompt_skills"] = prompts

@@ -8,13 +8,14 @@ from typing import Sequence
 import numpy as np
 import pandas as pd
 
-from seedlab.config.schema import Config
+from seedlab.config.schema import Config, ObjectiveConfig
 from seedlab.episodes.records import Skill, Trajectory
 from seedlab.objective.advantages import AdvantageResult
 from seedlab.objective.aggregate import macro_micro
+from seedlab.skills.steps import step_counts
 from seedlab.train.session import Session
-from seedlab.train.stage1 import scripted_skill
-from seedlab.train.tokens import UpdateResult
+from seedlab.train.stage1_measures import scripted_skill
+from seedlab.train.tokens import PreparedBatch, UpdateResult
 
 SMALL_DELTA = 0.02  # nats; below it the gate is within 0.025 of one half at beta = 5
 
@@ -99,22 +100,60 @@ def token_metrics(
         "opd/net_coefficient_mean": means.get("net_coefficient"),
     }
     taught = tokens[tokens["mask_opd"]]
-    if cfg.objective.opd_coef != 0:
+    if cfg.objective.uses_teacher:
         out["opd/mask_coverage"] = len(taught) / max(1, int(tokens["mask_policy"].sum()))
     if len(taught):
         won = np.array([t.success for t in trajectories])[taught["trajectory_index"].to_numpy()]
         tied = advantages.tied_T.numpy()[taught["trajectory_index"].to_numpy()]
         gate, delta = taught["gate"].to_numpy(), taught["delta"].to_numpy()
-        gated = cfg.objective.opd_form == "gate"  # of the others every mean of gates is undefined, and absent
         out |= {
-            "opd/loss": means.get("opd_loss"), "opd/gate_mean": gate.mean(), "opd/gate_std": gate.std(),
-            "opd/gate_above_half": (gate > 0.5).mean() if gated else None, "opd/delta_mean": delta.mean(),
+            "opd/loss": means.get("opd_loss"), "opd/delta_mean": delta.mean(),
             "opd/delta_success": _mean(delta[won]), "opd/delta_failure": _mean(delta[~won]),
             "opd/delta_abs_small": (np.abs(delta) < SMALL_DELTA).mean(),
-            "opd/share_failed": gate[~won].sum() / gate.sum(), "opd/share_tied": gate[tied].sum() / gate.sum(),
             "signal/agreement_success": _mean(delta[won]) - _mean(delta[~won]),
-            "signal/gate_progress_correlation": gate_progress(taught, trajectories),
             "signal/delta_confidence_correlation": correlation(delta, taught["logp_student"].to_numpy()),
+        }
+        if not np.isnan(gate).any():  # other forms of the term, and teachers that only change advantages, have none
+            out |= {
+                "opd/gate_mean": gate.mean(), "opd/gate_std": gate.std(),
+                "opd/gate_above_half": (gate > 0.5).mean(),
+                "opd/share_failed": gate[~won].sum() / gate.sum(), "opd/share_tied": gate[tied].sum() / gate.sum(),
+                "signal/gate_progress_correlation": gate_progress(taught, trajectories),
+            }
+    return present(out)
+
+
+def step_skill_metrics(skills: Sequence[Skill], batch: PreparedBatch) -> dict[str, float]:
+    """How many critical steps an analyzer told, and how much of what is taught reads their skills."""
+    usable, rejected = step_counts(skills)
+    read = sum(len(part.places) for row in batch.rows for part in row.step_teachers)
+    taught = sum(len(row.positions) for row, mask in zip(batch.rows, batch.opd_mask_B.tolist()) if mask)
+    return present(
+        {
+            "analyzer/step_skills": usable / len(skills) if skills else None, "analyzer/step_skills_rejected": rejected,
+            "credit/step_skill_tokens": read / taught if taught else None,
+        }
+    )
+
+
+def credit_metrics(result: UpdateResult, advantages: AdvantageResult, objective: ObjectiveConfig) -> dict[str, float]:
+    """What steps and teachers add to the group's advantages; `objective` is that of the update (`at_update`)."""
+    means, steps = result.means.means(), advantages.steps
+    out = {"opd/coefficient": objective.opd_coef} if objective.schedule != "constant" else {}
+    if steps is not None:
+        played = [values for values, scored in zip(steps.advantage_T, advantages.scored_T.tolist()) if scored]
+        out |= {
+            "credit/steps_shared": steps.shared, "credit/steps_tied": steps.tied,
+            "credit/step_advantage_abs": _mean(v for values in played for v in values.abs().tolist()),
+        }
+    if objective.skill_advantage != "none":
+        out["credit/shift_mean"] = means.get("credit_shift")
+    if objective.skill_advantage == "added":
+        out["credit/added_abs"] = means.get("credit_added")
+    if objective.skill_advantage == "scaled":
+        out |= {
+            "credit/scale_share": objective.scale_share, "credit/weight_mean": means.get("credit_weight"),
+            "credit/weight_at_bound": means.get("credit_at_bound"),
         }
     return present(out)
 

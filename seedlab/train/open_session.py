@@ -10,8 +10,8 @@ from seedlab.config.schema import Config
 from seedlab.errors import UserError
 from seedlab.policy.load import load_policy
 from seedlab.store.checkpoint import latest_checkpoint
+from seedlab.train.base import initial_policy_path
 from seedlab.train.session import Progress, Session
-from seedlab.train.stage1 import initial_policy_path
 
 
 def open_session(cfg: Config, model: str | None, progress: Progress, *, sampler: str = "local") -> tuple[Session, str]:

@@ -19,7 +19,7 @@ def main(argv: list[str]) -> int:
     progress = ProgressLine()
     try:
         if link == "base":
-            from seedlab.train.stage1 import initial_policy_path
+            from seedlab.train.base import initial_policy_path
 
             initial_policy_path(cfg, progress)
         elif link == "stage1":

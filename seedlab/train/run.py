@@ -24,15 +24,17 @@ from seedlab.store.layout import complete, configuration_of
 from seedlab.store.reader import Run
 from seedlab.store.results import append_result, result_row
 from seedlab.store.status import read_status
-from seedlab.train.base import base_key
+from seedlab.train.base import base_key, initial_policy_path
 from seedlab.train.cached import is_built, usable_cache
 from seedlab.train.chain import Chain, last_link
 from seedlab.train.evaluate import evaluate
 from seedlab.train.library import library_of
 from seedlab.train.loop import Interrupted, UpdateLoop
 from seedlab.train.manifest import environment_manifest
+from seedlab.train.missing_parts import refuse_missing_parts
+from seedlab.train.prompt_limits import refuse_small_limits
 from seedlab.train.session import Progress, Session
-from seedlab.train.stage1 import initial_policy_path, run_stage1
+from seedlab.train.stage1 import run_stage1
 from seedlab.train.stage1_records import keep_records
 from seedlab.train.stage2 import Stage2, model_identity
 
@@ -47,10 +49,10 @@ def train(
     the folder holds another run.  Ctrl-C or SIGTERM stops at the next update with a checkpoint, or at once in another
     link (Interrupted); `results` names a file to which the finished run's row is appended.
     """
-    last_link(cfg, until)
+    last = last_link(cfg, until)
     path = Path(out)
     if not (resume and _finished(cfg, path)):
-        refuse_late_faults(cfg)
+        refuse_late_faults(cfg, last)
     links = _links(path)
     writer = RunWriter.create(path, cfg, resume=resume)
     if until is None and _finished(cfg, path):
@@ -73,12 +75,14 @@ def train(
     return Run(path)
 
 
-def refuse_late_faults(cfg: Config) -> None:
-    """UserError, before a folder is made, for what would end the run later: settings, data, device, or engine."""
+def refuse_late_faults(cfg: Config, last: str) -> None:
+    """UserError, before a folder is made, for what would end the run by link `last`: settings, data, device, packages, or engine."""
     refuse_to_start(cfg)
     library_of(cfg, make_family(cfg.env))
     if cfg.model.path == "tiny" or cfg.initial == "stage1":
         usable_cache()
+    refuse_small_limits(cfg)
+    refuse_missing_parts(cfg, last)
     if cfg.engine == "verl":
         from seedlab.engines.verl import require
 

@@ -11,7 +11,7 @@ from seedlab.episodes.records import Trajectory
 from seedlab.store.files import read_json
 from seedlab.store.stage1_files import LABELS, RECORD, SFT_ROWS, TRAJECTORIES
 from seedlab.train.cached import cache_root
-from seedlab.train.stage1 import read_trajectories
+from seedlab.train.stage1_rollouts import read_trajectories
 
 
 def keep_records(sft: Path, target: Path) -> list[str]:

@@ -64,7 +64,7 @@ class Stage2(UpdateLoop):
 
     @property
     def uses_own_analyzer(self) -> bool:
-        return self.cfg.objective.opd_coef != 0 and self.cfg.objective.skill_from in ("own", "shuffled")
+        return self.cfg.objective.policy_writes_skills
 
     @property
     def _separate_snapshot(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Sequence
+from typing import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from seedlab.config.schema import Stage2Config
 from seedlab.episodes.keys import stream_key
 from seedlab.objective.compose import ObjectiveOutput, TokenBatch
 from seedlab.objective.metrics import WeightedMeans
+from seedlab.policy.score import ScoreRow
 from seedlab.rows.build import TokenRow, split_minibatches
 
 
@@ -58,6 +59,27 @@ def old_log_probs(batch: PreparedBatch, indices: Sequence[int]) -> list[torch.Te
     return [torch.tensor(batch.rows[i].logp_rollout) for i in indices]
 
 
+def teacher_log_probs(
+    batch: PreparedBatch, indices: Sequence[int], score: Callable[[list[ScoreRow]], list[tuple[torch.Tensor, object]]]
+) -> tuple[list[torch.Tensor], int]:
+    """Log-probs [n] of the sampled tokens of the rows `indices` behind their skills, zeros where a row is masked out, and
+    how many tokens were read for them.  `score` is the engine's, under the weights of the moment."""
+    found = [torch.zeros(len(batch.rows[i].positions)) for i in indices]
+    parts = [(out, *part) for out, i in zip(found, indices) if batch.opd_mask_B[i] > 0 for part in batch.rows[i].teacher_parts()]
+    scored = score([row for _, row, _ in parts]) if parts else []
+    for (out, _, places), (logp, _) in zip(parts, scored):
+        out[places] = logp.float()
+    return found, sum(len(row.ids) for _, row, _ in parts)
+
+
+def step_skill_mask(row: TokenRow) -> torch.Tensor:
+    """[n]: 1 where the teacher reads a skill of the token's own step."""
+    mask = torch.zeros(len(row.positions))
+    for part in row.step_teachers:
+        mask[part.places] = 1.0
+    return mask
+
+
 def token_batch(
     batch: PreparedBatch, indices: Sequence[int], logp: list, entropy: list | None, teacher: list | None, device: torch.device | str = "cpu"
 ) -> TokenBatch:
@@ -75,6 +97,7 @@ def token_batch(
         advantage=pad([batch.advantage[i] for i in indices]).to(device),
         mask_policy=(present * batch.policy_mask_B[index][:, None]).to(device),
         mask_opd=(present * batch.opd_mask_B[index][:, None]).to(device),
+        mask_step=pad([step_skill_mask(r) for r in rows]).to(device) if any(r.step_teachers for r in batch.rows) else None,
     )
 
 
@@ -122,7 +145,7 @@ def token_frame(
             "entropy": flat(inputs.entropy),
             "delta": opd(output.delta),
             "gate": opd(output.gate),
-            "advantage": flat(inputs.advantage),
+            "advantage": flat(output.advantage),
             "ratio": flat(output.ratio),
             "clipped": flat(output.clipped) > 0,
             "kl": flat(output.kl),

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from seedlab.config.schedule import at_update
 from seedlab.config.schema import Config
 from seedlab.objective.compose import TokenBatch, minibatch_denominators, objective
 from seedlab.objective.metrics import WeightedMeans
@@ -17,7 +18,7 @@ from seedlab.policy.score import forward_rows, plan_micro_batches, score
 from seedlab.train.diverged import Diverged, broken_terms, learning_rate_advice
 from seedlab.train.session import Ledger, Progress, silent
 from seedlab.train.tokens import (
-    PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, token_batch, token_frame,
+    PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, teacher_log_probs, token_batch, token_frame,
 )  # fmt: skip
 
 class Updater:
@@ -34,7 +35,7 @@ class Updater:
     def temperature(self) -> float:
         return self.cfg.rollout.temperature
 
-    def prepare(self, batch: PreparedBatch, parts: list[list[int]], ledger: Ledger) -> None:
+    def prepare(self, batch: PreparedBatch, parts: list[list[int]], ledger: Ledger, update: int) -> None:
         """Log-probs that stay fixed during the update: the reference's, and the teacher's where it is scored once.
 
         The reference sees the rows in the very micro-batches `parts` that the student will see: equal weights then give
@@ -50,7 +51,7 @@ class Updater:
             ledger.count("reference", sum(len(r.ids) for r in batch.rows))
         elif self.uses_kl:  # pi_ref = theta_old
             batch.logp_ref = old_log_probs(batch, range(len(batch.rows)))
-        if self.cfg.objective.opd_coef != 0 and self.cfg.objective.teacher == "once":
+        if at_update(self.cfg.objective, update).uses_teacher and self.cfg.objective.teacher == "once":
             batch.logp_teacher_once = self._teacher(batch, range(len(batch.rows)), ledger)
 
     def _score(self, policy: Policy, rows):
@@ -62,27 +63,25 @@ class Updater:
 
     def _teacher(self, batch: PreparedBatch, indices, ledger: Ledger) -> list[torch.Tensor]:
         """Log-probs of the sampled tokens behind the skill, under the current weights; zeros where masked out."""
-        wanted = [i for i in indices if batch.opd_mask_B[i] > 0]
         with ledger.phase("teacher"):
-            scored = self._score(self.policy, [batch.rows[i].teacher for i in wanted]) if wanted else []
-        ledger.count("teacher", sum(len(batch.rows[i].teacher.ids) for i in wanted))
-        found = {i: lp for i, (lp, _) in zip(wanted, scored)}
-        return [found.get(i, torch.zeros(len(batch.rows[i].positions))) for i in indices]
+            found, read = teacher_log_probs(batch, indices, lambda rows: self._score(self.policy, rows))
+        ledger.count("teacher", read)
+        return found
 
     def run(self, batch: PreparedBatch, *, seed: int, update: int, ledger: Ledger, progress: Progress = silent) -> UpdateResult:
         """All minibatches of one update.  With nothing to learn from, no step is made and the weights stay as they are."""
         parts = minibatch_plan(len(batch.rows), self.cfg.stage2, seed=seed, update=update)
-        self.prepare(batch, parts, ledger)
+        self.prepare(batch, parts, ledger, update)
         every = self.cfg.stage2.log_gradient_terms_every
         metrics: dict[str, float] = {}
         means = WeightedMeans()
         records: list[dict] = []
         frames: list[pd.DataFrame] = []
         for number, indices in enumerate(parts):
-            teacher = self._teacher_rows(batch, indices, ledger)
+            teacher = self._teacher_rows(batch, indices, ledger, update)
             if number == 0 and every and update % every == 0:
                 with ledger.phase("diagnostics"):
-                    metrics |= self.gradient_norms(batch, indices, teacher)
+                    metrics |= self.gradient_norms(batch, indices, teacher, update)
             with ledger.phase("student"):
                 record, frame = self._minibatch(batch, indices, teacher, number, means, update)
             ledger.count("student", sum(len(batch.rows[i].ids) for i in indices), backward=True)
@@ -93,8 +92,8 @@ class Updater:
         tokens = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
         return UpdateResult(metrics, tokens, sum(r["stepped"] for r in records), means, records)
 
-    def _teacher_rows(self, batch: PreparedBatch, indices: list[int], ledger: Ledger) -> list[torch.Tensor] | None:
-        if self.cfg.objective.opd_coef == 0:
+    def _teacher_rows(self, batch: PreparedBatch, indices: list[int], ledger: Ledger, update: int) -> list[torch.Tensor] | None:
+        if not at_update(self.cfg.objective, update).uses_teacher:
             return None
         if batch.logp_teacher_once is not None:
             return [batch.logp_teacher_once[i] for i in indices]
@@ -128,8 +127,8 @@ class Updater:
             raise Diverged(f"update {update}: after its last optimizer step the policy's log-probs are no numbers; {learning_rate_advice(self.cfg)}")
 
     def _minibatch(self, batch: PreparedBatch, indices: list[int], teacher, number: int, means: WeightedMeans, update: int):
-        cfg = self.cfg
-        denominators = minibatch_denominators(*minibatch_masks(batch, indices), cfg.objective)
+        cfg, objective_cfg = self.cfg, at_update(self.cfg.objective, update)
+        denominators = minibatch_denominators(*minibatch_masks(batch, indices), objective_cfg)
         self.optimizer.zero_grad(set_to_none=True)
         sums: dict[str, float] = {}
         frames = []
@@ -137,7 +136,7 @@ class Updater:
             chosen = [indices[p] for p in places]
             logp, entropy = self._forward(batch, chosen)
             inputs = self._tokens(batch, chosen, logp, entropy, None if teacher is None else [teacher[p] for p in places])
-            output = objective(inputs, denominators, cfg.objective)
+            output = objective(inputs, denominators, objective_cfg)
             if output.loss.requires_grad:
                 output.loss.backward()
             means.add_all(output.sums)
@@ -154,14 +153,14 @@ class Updater:
             self.optimizer.step()
         return {"grad_norm": norm, "stepped": stepped, **sums}, pd.concat(frames, ignore_index=True)
 
-    def gradient_norms(self, batch: PreparedBatch, indices: list[int], teacher) -> dict[str, float]:
+    def gradient_norms(self, batch: PreparedBatch, indices: list[int], teacher, update: int) -> dict[str, float]:
         """Norm of each term's gradient, apart, and of the policy and OPD terms on tied and untied groups."""
-        cfg = self.cfg
+        objective_cfg = at_update(self.cfg.objective, update)
         mask_policy, mask_opd = minibatch_masks(batch, indices)
-        denominators = minibatch_denominators(mask_policy, mask_opd, cfg.objective)
+        denominators = minibatch_denominators(mask_policy, mask_opd, objective_cfg)
         parameters = [p for p in self.policy.model.parameters() if p.requires_grad]
         wanted = {"policy": None, "kl": None}
-        if teacher is not None:
+        if objective_cfg.opd_coef != 0:
             wanted |= {"opd": None, "opd_tied": True, "opd_untied": False}
         totals: dict[str, list] = {}
         for places in self._micro(batch, indices):
@@ -172,10 +171,10 @@ class Updater:
             tied = batch.tied_B[torch.tensor(chosen)][:, None].to(inputs.mask_opd.device)
             for name, which in wanted.items():
                 if which is None:
-                    term = objective(inputs, denominators, cfg.objective).terms[name]
+                    term = objective(inputs, denominators, objective_cfg).terms[name]
                 else:
                     keep = (tied if which else ~tied).float()
-                    term = objective(inputs.with_opd_mask(inputs.mask_opd * keep), denominators, cfg.objective).terms["opd"]
+                    term = objective(inputs.with_opd_mask(inputs.mask_opd * keep), denominators, objective_cfg).terms["opd"]
                 if not term.requires_grad:
                     continue
                 grads = torch.autograd.grad(term, parameters, retain_graph=True, allow_unused=True)

@@ -209,13 +209,18 @@ def differences_figure(frame: pd.DataFrame) -> go.Figure:
     figure = go.Figure()
     figure.add_scatter(
         x=frame["difference"], y=names, mode="markers", marker={"size": 10, "color": "#1d2430"}, showlegend=False,
-        error_x={"array": (frame["high"] - frame["difference"]).fillna(0), "color": "#1d2430"}, text=[f"{n} pairs" for n in frame["pairs"]],
+        error_x={"array": (frame["high"] - frame["difference"]).fillna(0), "color": "#1d2430"}, text=[_pairs(n) for n in frame["pairs"]],
     )  # fmt: skip
     figure.add_vline(x=0, line={"color": SOFT, "width": 1, "dash": "dash"})
-    pairs = ", ".join(map(str, sorted(set(frame["pairs"]))))
-    figure.update_layout(title=f"{frame['arm'].iloc[0]} minus {frame['baseline'].iloc[0]}, paired by seed ({pairs} pairs), 95 % intervals", height=150 + 45 * len(frame))
+    pairs = " or ".join(_pairs(n) for n in sorted(set(frame["pairs"])))
+    intervals = "95 % intervals" if frame["high"].notna().any() else "without an interval"
+    figure.update_layout(title=f"{frame['arm'].iloc[0]} minus {frame['baseline'].iloc[0]}, paired by seed ({pairs}), {intervals}", height=150 + 45 * len(frame))
     figure.update_xaxes(title="difference in success").update_yaxes(autorange="reversed")
     return figure
+
+
+def _pairs(n: int) -> str:
+    return f"{n} pair" if n == 1 else f"{n} pairs"
 
 
 def losses_figure(frame: pd.DataFrame) -> go.Figure:

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from seedlab.analysis.curves import curve_summary, smoothed
 from seedlab.analysis.frames import Arm
+from seedlab.objective.ties import tie_probability
 from seedlab.views.template import details, number, table
 from seedlab.views.theme import CONFIG, METHOD_STYLES, ROLE_METHODS, SERIES_COLOURS, SPARE_STYLES, translucent
 
@@ -105,19 +106,12 @@ def bin_shares(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return counts / max(1, len(clipped))
 
 
-def chance_of_tie(success_rate: float, group_size: int) -> float:
-    """p^N + (1-p)^N."""
-    from seedlab.objective.advantages import tie_probability  # loads torch, which nothing else here needs
-
-    return tie_probability(success_rate, group_size)
-
-
 def tie_figure(arms: Sequence[Arm], group_size: int) -> go.Figure | None:
     """Each update's tie rate over its success rate, and p^N + (1-p)^N, which holds where all tasks are equally hard."""
     figure, palette = go.Figure(), colours(arms)
     share = np.linspace(0.0, 1.0, 101)
     figure.add_scatter(
-        x=_plain(share), y=_plain([chance_of_tie(float(p), group_size) for p in share]), mode="lines", name=f"p^N + (1−p)^N, N = {group_size}",
+        x=_plain(share), y=_plain([tie_probability(float(p), group_size) for p in share]), mode="lines", name=f"p^N + (1−p)^N, N = {group_size}",
         line={"width": 2, "color": "#8a94a3"}, hoverinfo="skip",
     )
     for arm in arms:

@@ -8,9 +8,9 @@ import pandas as pd
 
 from seedlab.analysis.frames import token_updates
 from seedlab.errors import UserError
-from seedlab.notebook import located
 from seedlab.store.errors import RunError
 from seedlab.store.files import write_text
+from seedlab.store.layout import located
 from seedlab.store.reader import Run, open_run
 from seedlab.views.inspector_fallback import fallback_html
 from seedlab.views.quantities import QUANTITIES, STEPS, VALUES, palettes
@@ -68,12 +68,26 @@ class TokenInspector:
     def story(self) -> Story:
         return self.stories[0]
 
+    @property
+    def stored_note(self) -> str:
+        """Which updates can be looked at and which setting would have kept the others; empty where all are stored."""
+        complete = len(self.run.updates)
+        if len(self.updates) == complete:
+            return ""
+        wanted = self.run.config.store.tokens
+        why = (
+            "The others trained on no token."
+            if wanted == "all"
+            else f"The run's setting store.tokens={wanted} kept these; store.tokens=all keeps those of every update."
+        )
+        return f"Tokens of {_updates(self.updates)} are stored; the run has {complete} updates (0 to {self.run.updates[-1]}). {why}"
+
     # ---- what is looked at
 
     def select(self, update: int, trajectory: str | None = None) -> None:
         """Look at another trajectory; a comparison ends.  Raises RunError for an update without tokens."""
         if update not in self.updates:
-            raise RunError(f"update {update} of {self.run.path} has no stored tokens; stored: {_list(self.updates)}")
+            raise RunError(f"update {update} of {self.run.path} has no stored tokens. {self.stored_note or 'Stored: ' + _list(self.updates)}")
         self.played = self.run.trajectories(update)
         chosen = trajectory or self._choose(update)
         story = load_story(self.run, update, chosen)
@@ -158,7 +172,7 @@ class TokenInspector:
     def to_html(self, path: str | Path | None = None) -> str | Path:
         """A page of its own: opens offline and asks for nothing.  With `path`, written there (its path is returned)."""
         title = f"{self.run.name}: {self.story.trajectory['goal']}"
-        text = standalone_page(title, token_map_module(), token_map_style(), self.state(), fallback_html(self.stories, self.split))
+        text = standalone_page(title, token_map_module(), token_map_style(), self.state(), self._repr_html_())
         if path is None:
             return text
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +186,7 @@ class TokenInspector:
         return controls(self)
 
     def _repr_html_(self) -> str:
-        return fallback_html(self.stories, self.split)
+        return fallback_html(self.stories, self.split, self.stored_note)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         from seedlab.views.live import bundle
@@ -204,6 +218,10 @@ def _same_task(run: Run, update: int, task: str, n: int) -> str:
     having = [u for u in stored if task in set(run.trajectories(u)["task"])]
     hint = f"it was played in update {_list(having)}" if having else "no update of it with stored tokens played that task"
     raise RunError(f"update {update} of {run.path} has no stored tokens of {task}; {hint}")
+
+
+def _updates(numbers: list[int]) -> str:
+    return f"update {numbers[0]}" if len(numbers) == 1 else f"updates {_list(numbers)}"
 
 
 def _list(numbers: list[int]) -> str:

@@ -44,6 +44,7 @@ class _Controls:
         typed = w.VBox([self.skill, w.HBox([self.snapshot, self.score, self.own])])
         rows = [
             w.HBox([self.update, self.outcome], layout=w.Layout(flex_flow="row wrap")),
+            *([w.HTML(f"<span>{escape(inspector.stored_note)}</span>")] if inspector.stored_note else []),
             w.HBox([self.task, self.trajectory], layout=w.Layout(flex_flow="row wrap")),
             w.HBox([self.beside, self.other_run], layout=w.Layout(flex_flow="row wrap")),
         ]

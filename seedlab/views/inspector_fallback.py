@@ -16,16 +16,17 @@ _SOFT = "opacity:.72;font-size:12.5px"
 GATE, DELTA = QUANTITIES[0], QUANTITIES[1]
 
 
-def fallback_html(stories: Sequence[Story], split: Divergence | None) -> str:
+def fallback_html(stories: Sequence[Story], split: Divergence | None, note: str = "") -> str:
     """Tokens coloured by gate, underlined where the skill makes them likelier and dashed where it makes them less
-    likely; the values of each in its title.  Everything is escaped."""
+    likely; the values of each in its title.  `note` stands above them.  Everything is escaped."""
     lead = f"{escape(split.sentence)}" if split is not None else ""
+    stored = f'<p style="{_SOFT}">{escape(note)}</p>' if note else ""
     width = 100 // len(stories) - 1
     parts = "".join(
         f'<div style="display:inline-block;vertical-align:top;width:{width}%;min-width:320px;margin-right:8px">{_pane(s, split, i)}</div>'
         for i, s in enumerate(stories)
     )
-    return f'<div style="font-family:system-ui,sans-serif;font-size:14px;line-height:1.5">{_legend()}{f"<p>{lead}</p>" if lead else ""}{parts}</div>'
+    return f'<div style="font-family:system-ui,sans-serif;font-size:14px;line-height:1.5">{_legend()}{stored}{f"<p>{lead}</p>" if lead else ""}{parts}</div>'
 
 
 def _legend() -> str:

@@ -128,7 +128,8 @@ def limits(arms: Sequence[Arm], quick: bool) -> str:
     if frame.empty:
         items.append("Anything about held-out tasks: nothing was evaluated.")
     else:
-        items.append("Several panels, measures and arms are compared at once without correction: one interval that excludes 0 is weak evidence.")
+        alone = "one interval that excludes 0 is weak evidence" if max(seeds.values()) > 1 else "the largest of many differences is large by chance alone"
+        items.append(f"Several panels, measures and arms are compared at once without correction: {alone}.")
     if any(run.config.model.path == "tiny" for arm in arms for run in arm.runs.values()):
         items.append(
             "Anything about large models: the policy is a tiny one trained from scratch on scripted demonstrations, and its tasks are "

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from seedlab.analysis.compare import MEASURE_NAMES, contrasts, differing_settings, questions, show_interval
+from seedlab.analysis.compare import contrasts, differing_settings, means_are_one, named, questions, show_interval
 from seedlab.analysis.frames import MEASURES, Arm, evaluation_frame, scores
 from seedlab.analysis.statistics import interquartile_mean, mean_interval, probability_of_improvement, stratified_bootstrap, wilson_interval
+from seedlab.objective.ties import tie_probability
 from seedlab.store.errors import RunError
-from seedlab.views.figures import chance_of_tie, colours, curves_figure, curves_table, figure_html, tie_figure
+from seedlab.views.figures import colours, curves_figure, curves_table, figure_html, tie_figure
 from seedlab.views.template import Raw, details, empty, escape, number, paragraph, table
 
 WINDOW = 4  # updates; single updates of 64 trajectories are noisy
@@ -81,46 +82,68 @@ def evaluation(arms: Sequence[Arm]) -> str:
     frame = evaluation_frame(arms)
     if frame.empty:
         return empty("No run has been evaluated yet: an evaluation is made once, after the last update.")
+    several = bool(frame.groupby(["arm", "panel"])["seed"].nunique().max() > 1)
+    over_seeds = "Brackets hold the 95 % t interval over seeds" + (", where an arm has two or more." if several else "")
     parts = [
         paragraph(
             "Success is the share of episodes won. Macro is the mean over task types, micro the mean over episodes; the two "
-            "are different numbers and are never compared with each other. Brackets hold the 95 % t interval over seeds."
-        )
+            "are different numbers and are never compared with each other. "
+            + (over_seeds if several else "Every arm has one seed, so that no number here has an interval over seeds.")
+        ),
+        *_equal_means(frame),
     ]
     rows = []
     for panel in dict.fromkeys(frame["panel"]):
         for arm in arms:
             part = frame[(frame["arm"] == arm.name) & (frame["panel"] == panel)]
             if part.empty:
-                rows.append([panel, arm.name, "not evaluated", "", "", "", ""])
+                rows.append([panel, arm.name, "not evaluated", *[""] * (4 if several else 2)])
                 continue
             cells = []
             for measure in MEASURES:
                 by_seed = scores(frame, arm.name, panel, measure)
-                cells += [show_interval(mean_interval(by_seed.values())), ", ".join(f"{v:.3f}" for v in by_seed.values())]
+                cells.append(show_interval(mean_interval(by_seed.values())))
+                if several:
+                    cells.append(", ".join(f"{v:.3f}" for v in by_seed.values()))
             rows.append([panel, arm.name, *cells, " + ".join(str(n) for n in part["episodes"])])
-    parts.append(table(["panel", "arm", "macro", "single seeds", "micro", "single seeds", "episodes"], rows))
+    measures = ["macro", "single seeds", "micro", "single seeds"] if several else ["macro", "micro"]
+    parts.append(table(["panel", "arm", *measures, "episodes"], rows))
     parts.append(_differences(arms, frame))
     parts.append(_robust(arms, frame))
     parts.append(_by_type(arms, frame))
     return "".join(parts)
 
 
+def _equal_means(frame: pd.DataFrame) -> list[str]:
+    """A sentence about the panels on which macro and micro are one number, so that nobody takes them for two findings."""
+    panels = [p for p, part in frame.groupby("panel", sort=False) if all(means_are_one(frame, arm, p) for arm in part["arm"].unique())]
+    if not panels:
+        return []
+    return [paragraph(f"Panel {' and '.join(panels)}: every task type has equally many episodes, so that macro and micro are one number there.")]
+
+
 def _differences(arms: Sequence[Arm], frame: pd.DataFrame) -> str:
-    rows = []
+    rows, several = [], False
     for what, arm, baseline in questions(arms):
-        for c in contrasts(frame, arm.name, baseline.name):
+        for measure, c in named(contrasts(frame, arm.name, baseline.name)):
+            several = several or c.difference.n > 1
             seeds = ", ".join(f"{s}: {d:+.3f}" for s, d in c.by_seed.items())
-            rows.append([what, f"{c.arm} − {c.baseline}", c.panel, MEASURE_NAMES[c.measure], show_interval(c.difference, signed=True), seeds])
+            rows.append([what, f"{c.arm} − {c.baseline}", c.panel, measure, show_interval(c.difference, signed=True), seeds])
     if not rows:
         return empty("No two arms have an evaluated seed in common, so that there is no paired difference.")
-    lead = "Paired by seed: runs of one seed see the same tasks in the same order. An interval that contains 0 is compatible with no difference; one seed has no interval."
-    return "<h3>Differences</h3>" + paragraph(lead) + table(["what it isolates", "difference", "panel", "measure", "mean [95 %]", "by seed"], rows)
+    lead = "Paired by seed: runs of one seed see the same tasks in the same order. "
+    lead += (
+        "An interval that contains 0 is compatible with no difference; one seed has no interval."
+        if several
+        else "There is one common seed, so that no difference has an interval and none can be told from chance."
+    )
+    value = "mean [95 %]" if several else "value"
+    return "<h3>Differences</h3>" + paragraph(lead) + table(["what it isolates", "difference", "panel", "measure", value, "by seed"], rows)
 
 
 def _robust(arms: Sequence[Arm], frame: pd.DataFrame) -> str:
     """Interquartile mean over seeds and task types, and the probability of improvement."""
-    rows = []
+    rows, several = [], False
     for panel in dict.fromkeys(frame["panel"]):
         matrices = {arm.name: _type_matrix(frame, arm.name, panel) for arm in arms}
         for arm in arms:
@@ -128,6 +151,7 @@ def _robust(arms: Sequence[Arm], frame: pd.DataFrame) -> str:
             if matrix.empty:
                 continue
             interval = stratified_bootstrap(matrix.to_numpy(), interquartile_mean, seed=BOOTSTRAP_SEED)
+            several = several or interval.known
             better = []
             for _, first, second in questions(arms):
                 other = matrices[second.name]
@@ -136,11 +160,16 @@ def _robust(arms: Sequence[Arm], frame: pd.DataFrame) -> str:
             rows.append([panel, arm.name, show_interval(interval), "; ".join(better) or "—"])
     if not rows:
         return ""
-    content = paragraph(
-        "Interquartile mean of the success rates of all seeds and task types with a stratified bootstrap interval (2000 resamples of "
-        "seeds within each type; with three seeds it is too narrow, so that the t intervals above decide), and the chance that a "
-        "random seed of the arm does better than one of the baseline on a random type (0.5: level)."
-    ) + table(["panel", "arm", "interquartile mean [95 %]", "probability of improvement"], rows)
+    lead = "Interquartile mean of the success rates of all seeds and task types "
+    lead += (
+        "with a stratified bootstrap interval (2000 resamples of seeds within each type; with three seeds it is too narrow, so that "
+        "the t intervals above decide)"
+        if several
+        else "(of one seed, and so without an interval)"
+    )
+    lead += ", and the chance that a random seed of the arm does better than one of the baseline on a random type (0.5: level)."
+    mean = "interquartile mean" + (" [95 %]" if several else "")
+    content = paragraph(lead) + table(["panel", "arm", mean, "probability of improvement"], rows)
     return details("Interquartile means and probability of improvement", content)
 
 
@@ -164,7 +193,11 @@ def _by_type(arms: Sequence[Arm], frame: pd.DataFrame) -> str:
                 interval = wilson_interval(won, n)
                 row.append(f"{won}/{n} = {interval.estimate:.2f} [{interval.low:.2f}, {interval.high:.2f}]" if n else "—")
             rows.append(row)
-    lead = "Episodes of all seeds together, with Wilson's interval; seeds share tasks, so that these intervals are too narrow for claims about the method."
+    lead = (
+        "Episodes of all seeds together, with Wilson's interval; seeds share tasks, so that these intervals are too narrow for claims about the method."
+        if frame["seed"].nunique() > 1
+        else "Episodes of the one seed, with Wilson's interval: how far these episodes leave this very policy's rate open. It says nothing of another seed."
+    )
     return "<h3>By task type</h3>" + paragraph(lead) + table(["panel", "type", *names], rows)
 
 
@@ -175,7 +208,8 @@ def learning(arms: Sequence[Arm]) -> str:
     if figure is None:
         return empty("No run has finished an update yet.")
     parts = [
-        paragraph("Thick: mean over seeds. Band: 95 % t interval, only where an arm has two seeds or more. Thin: single seeds. "
+        paragraph(("Thick: mean over seeds. Band: 95 % t interval, only where an arm has two seeds or more. Thin: single seeds. "
+                   if any(len(arm.runs) > 1 for arm in arms) else "Every arm has one seed, so that no line has a band. ") +
                   "These are sampled training episodes on the train panel, not the evaluation above."),
         figure_html(figure, "fig-success", curves_table(arms, "rollout/success", window)),
     ]  # fmt: skip
@@ -229,7 +263,7 @@ def _against_chance(arms: Sequence[Arm]) -> str:
         success, ties = arm.curve("rollout/success"), arm.curve("rollout/tie_rate")
         if success.size and ties.size:
             p = float(np.nanmean(success))
-            rows.append([arm.name, number(p), number(chance_of_tie(p, *sizes)), number(float(np.nanmean(ties)))])
+            rows.append([arm.name, number(p), number(tie_probability(p, *sizes)), number(float(np.nanmean(ties)))])
     lead = "The line is the chance of a tie if all tasks were equally hard. Real tasks differ, some always won and some never, so that points lie above it."
     content = table(["arm", "mean success", "chance of a tie at that rate", "mean tie rate"], rows, numbers=range(1, 4))
     return paragraph(lead) + figure_html(figure, "fig-tie-chance", content)

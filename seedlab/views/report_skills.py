@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from seedlab.analysis.compare import MEASURE_NAMES, contrasts, find, show_interval
+from seedlab.analysis.compare import contrasts, find, named, show_interval
 from seedlab.analysis.frames import Arm, evaluation_frame, token_updates
 from seedlab.analysis.signals import warning_signals
 from seedlab.analysis.statistics import mean_interval
@@ -195,7 +195,7 @@ def shuffled(arms: Sequence[Arm]) -> str:
     parts = [paragraph(lead)]
     found = contrasts(evaluation_frame(arms), own.name, control.name)
     if found:
-        rows = [[c.panel, MEASURE_NAMES[c.measure], show_interval(c.difference, signed=True), ", ".join(f"{s}: {d:+.3f}" for s, d in c.by_seed.items())] for c in found]
+        rows = [[c.panel, measure, show_interval(c.difference, signed=True), ", ".join(f"{s}: {d:+.3f}" for s, d in c.by_seed.items())] for measure, c in named(found)]
         parts.append(table(["panel", "measure", "own − shuffled", "by seed"], rows))
     else:
         parts.append(empty("The two have no evaluated seed in common."))

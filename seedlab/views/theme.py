@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import hashlib
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import plotly.graph_objects as go
 import plotly.io as pio
 
@@ -99,10 +103,29 @@ def use(*, default: bool = True) -> None:
     pio.templates["seedlab"] = TEMPLATE
     if default:
         pio.templates.default = "seedlab"
-    for name in pio.renderers:
-        own = vars(pio.renderers[name])
+    with _without("rfc3987_syntax"):
+        renderers = pio.renderers
+    for name in renderers:
+        own = vars(renderers[name])
         if "config" in own:  # those that write a picture or JSON have none
             own["config"] = CONFIG | (own["config"] or {})
+
+
+@contextmanager
+def _without(module: str) -> Iterator[None]:
+    """The package is not there for what is imported within.
+
+    plotly's renderers import nbformat, and through it jsonschema with its optional checks of formats.  That of
+    international addresses, which no notebook has, builds a parser for seconds.
+    """
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = None
+    try:
+        yield
+    finally:
+        del sys.modules[module]
 
 
 use()

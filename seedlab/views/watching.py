@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from seedlab.notebook import located
 from seedlab.store.files import write_text
+from seedlab.store.layout import located
 from seedlab.store.reader import Run
 from seedlab.views import watch_html
 from seedlab.views.svg import image

@@ -54,7 +54,8 @@ def write_run(
     tokenizer = _tokenizer(path)
     for update in range(cfg.stage2.updates):
         frames = _update_frames(cfg, update, rng, tokenizer, success, accepted, skill, goal)
-        writer.update(update, {name: change(name, update, frame) for name, frame in frames.items()})
+        kept = [name for name in frames if name != "tokens" or cfg.store.tokens == "all" or update % int(cfg.store.tokens) == 0]
+        writer.update(update, {name: change(name, update, frames[name]) for name in kept})
         writer.metrics(update, _metrics(cfg, frames) | (metric_values or {}))
     if evaluated:
         episodes = change("episodes", cfg.stage2.updates, _episodes(cfg, rng, success))
@@ -84,7 +85,7 @@ def _manifest(cfg) -> dict:
 
 @functools.cache
 def build():
-    from seedlab.policy.tiny import build_tokenizer
+    from seedlab.policy.tiny_tokenizer import build_tokenizer
 
     return build_tokenizer(WORDS, 256)
 

@@ -53,6 +53,14 @@ def test_one_seed_claims_nothing_however_large_the_gap(tmp_path):
     assert lines[0].startswith("One common seed") and "nothing can be claimed" in lines[0]
 
 
+def test_equal_means_are_one_comparison_in_the_verdict(tmp_path):
+    """Two tasks of each type: macro and micro are the same number, and chance has two draws here, not four."""
+    lines = verdict(arms_of(tmp_path, (0.75, 1.0, 0.5), (0.5, 0.5, 0.5)))
+    assert lines[0].count("macro = micro") == 2 and lines[0].count("seen macro = micro +0.250 [") == 2, lines[0]
+    one = verdict(arms_of(tmp_path / "one", (1.0,), (0.0,)))
+    assert "is seen macro = micro +1.000; unseen macro = micro +1.000." in one[0]
+
+
 def test_quick_claims_nothing(tmp_path):
     lines = verdict(arms_of(tmp_path, (1.0, 1.0), (0.0, 0.0)), quick=True)
     assert "no claim on learning" in lines[1] and not any("higher" in line or "beat" in line for line in lines)

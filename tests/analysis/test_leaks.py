@@ -2,7 +2,7 @@ import pandas as pd
 from fake_run import WORDS
 
 from seedlab.analysis.check_records import leaked_skills
-from seedlab.policy.tiny import build_tokenizer
+from seedlab.policy.tiny_tokenizer import build_tokenizer
 
 TOKENIZER = build_tokenizer(WORDS, 256)._tokenizer
 SKILL = "look first in cabinet 2 then open shelf 1"

@@ -103,17 +103,6 @@ def test_diff_between_presets(capsys):
     }
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["config", "tiny"], ["diff", "tiny"], ["config", "--explain"]])
-def test_light_commands_start_without_torch(argv):
-    code = (
-        "import sys; from seedlab.cli.main import main; code = main(sys.argv[1:]);"
-        "heavy = sorted({'torch', 'transformers', 'pandas', 'verl'} & set(sys.modules));"
-        "sys.exit(f'loaded {heavy}' if heavy else code)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def run_with(monkeypatch, error):
     def add_commands(subparsers):
         def run(args):

@@ -54,7 +54,8 @@ def chat_model(tmp_path_factory, micro):
     from seedlab.config.schema import ModelConfig
     from seedlab.envs import make_family
     from seedlab.policy.load import wrap
-    from seedlab.policy.tiny import build_model, build_tokenizer
+    from seedlab.policy.tiny import build_model
+    from seedlab.policy.tiny_tokenizer import build_tokenizer
 
     cfg = micro()
     tokenizer = build_tokenizer([*make_family(cfg.env).vocabulary(), "think", "action", "You", "are"], 16384)
@@ -116,3 +117,35 @@ def test_a_small_real_chat_model_plays(tmp_path):
     assert code == 0
     assert result["panels"]["unseen"]["episodes"] == 2
     assert result["parameters"] > 10**8
+
+
+# ---- a run's own weights
+
+
+def test_an_evaluation_says_panel_model_and_both_means(seedlab, finished, tmp_path):
+    argv = ["evaluate", "micro", "--model", finished.path, "--panel", "dev", "--panel", "seen", "--out", tmp_path / "e.json"]
+    code, out, _ = seedlab(*argv)
+    assert code == 0
+    report = json.loads((tmp_path / "e.json").read_text())
+    assert report["model"].endswith("checkpoints/000002")
+    assert list(report["panels"]) == ["dev", "seen"]
+    assert report["panels"]["seen"]["panel_hash"] == finished.manifest["panels"]["seen"]["hash"]
+    assert "dev (4 episodes" in out
+    # the run's own evaluation of the same panel, with the same weights and streams
+    own = finished.evaluations.set_index("panel").loc["seen"]
+    for name in ("success_macro", "success_micro", "mean_return", "inadmissible_rate", "by_type"):
+        assert report["panels"]["seen"][name] == own[name]
+
+
+def test_an_unknown_panel_ends_with_code_2_before_any_weights_are_read(seedlab, finished, monkeypatch):
+    monkeypatch.setattr("seedlab.train.open_session.open_session", lambda *a, **k: pytest.fail("the weights were read"))
+    code, _, err = seedlab("evaluate", "micro", "--model", finished.path, "--panel", "unsen")
+    assert code == 2
+    assert "did you mean 'unseen'" in err
+
+
+def test_a_run_without_a_checkpoint_cannot_be_evaluated(seedlab, finished, tmp_path):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    code, _, err = seedlab("evaluate", "micro", "--model", tmp_path / "run", "--panel", "dev")
+    assert code == 2
+    assert "no complete checkpoint" in err

@@ -142,7 +142,7 @@ def test_one_rule_for_minibatches_replaces_the_other():
         (["stage2.update=6"], "unknown key 'stage2.update'; did you mean 'stage2.updates'?"),
         (["group_size=4"], "unknown key 'group_size'; did you mean 'stage2.group_size'?"),
         (["objective.lambda_opd=1"], "unknown key 'objective.lambda_opd'"),
-        (["method=gpro"], "unknown method 'gpro'; did you mean 'grpo'?"),
+        (["method=grpoo"], "unknown method 'grpoo'; did you mean 'grpo'?"),
         (["method=react"], "method 'react' is known but not built yet"),
         (["stage2.updates=many"], "stage2.updates='many': input should be a valid integer"),
         (["stage2.updates=true"], "stage2.updates=True: input should be a valid integer"),

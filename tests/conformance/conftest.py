@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from seedlab.cli.main import main
 from seedlab.envs.textworld.client import PYTHON_VARIABLE, OfficialEngineMissing, official_python
 
 STAND_IN = """\
@@ -60,15 +59,3 @@ def official():
         return official_python()
     except OfficialEngineMissing as error:
         pytest.skip(f"wanted the official ALFWorld engine: {error}")
-
-
-@pytest.fixture
-def seedlab(capsys):
-    """seedlab(*argv): exit code, stdout, stderr."""
-
-    def run(*argv):
-        capsys.readouterr()
-        code = main([str(a) for a in argv])
-        return code, *capsys.readouterr()
-
-    return run

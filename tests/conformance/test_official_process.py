@@ -17,7 +17,7 @@ from seedlab.episodes.play import Episode, PlaySettings, play
 from seedlab.episodes.prompts import COMPACT_WORDS, make_prompt_format
 from seedlab.policy.chat import ChatRenderer
 from seedlab.policy.protocol import Generation
-from seedlab.policy.tiny import build_tokenizer
+from seedlab.policy.tiny_tokenizer import build_tokenizer
 
 
 @pytest.fixture

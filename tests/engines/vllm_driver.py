@@ -13,7 +13,8 @@ from seedlab.episodes.play import Episode
 from seedlab.episodes.prompts import COMPACT_WORDS
 from seedlab.policy.load import load_policy, wrap
 from seedlab.policy.score import ScoreRow, score
-from seedlab.policy.tiny import build_model, build_tokenizer
+from seedlab.policy.tiny import build_model
+from seedlab.policy.tiny_tokenizer import build_tokenizer
 from seedlab.skills import OwnAnalyzer, write_skills
 from seedlab.train.session import Session
 
@@ -45,7 +46,10 @@ def play(session, temperature, count=3):
 
 def main(folder):
     # heads of 16 and up is what vLLM's CPU kernels take
-    cfg = load_config("micro", ["tiny.hidden=64", "tiny.heads=2", "tiny.layers=2", "cluster.enforce_eager=true", "cluster.max_sequences=16"])
+    cfg = load_config("micro", [
+        "tiny.hidden=64", "tiny.heads=2", "tiny.layers=2", "cluster.enforce_eager=true", "cluster.max_sequences=16",
+        "cluster.gpu_memory_utilization=0.1",
+    ])  # fmt: skip
     for seed in (0, 1):
         make_policy(cfg, folder / f"policy{seed}", seed)
     policy = load_policy(folder / "policy0", cfg.model)

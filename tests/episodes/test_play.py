@@ -11,7 +11,7 @@ from seedlab.episodes.play import Episode, PlaySettings, history_of, play
 from seedlab.episodes.prompts import PromptTooLong, make_prompt_format
 from seedlab.policy.chat import ChatRenderer
 from seedlab.policy.protocol import Generation
-from seedlab.policy.tiny import build_tokenizer
+from seedlab.policy.tiny_tokenizer import build_tokenizer
 from seedlab.rows.build import build_rows
 
 SETTINGS = PlaySettings("u", seed=3, update=7, temperature=1.0, max_response_tokens=6, max_prompt_tokens=200)

@@ -185,7 +185,7 @@ def test_a_window_bounds_the_turns_before_any_limit_does():
 
 def test_a_prompt_that_cannot_fit_names_the_task():
     prompts = make_prompt_format(EnvConfig())
-    with pytest.raises(PromptTooLong, match="u000000/a-task/n0: .* more than the 20 allowed"):
+    with pytest.raises(PromptTooLong, match="u000000/a-task/n0: .* takes ([0-9]+) tokens, more than rollout.max_prompt_tokens=20; set it to \\1 at least"):
         prompts.fit(words, history(5), 20)
 
 

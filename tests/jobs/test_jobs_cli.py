@@ -9,6 +9,7 @@ import pytest
 from seedlab.cli import jobs_cli
 from seedlab.cli.main import build_parser
 from seedlab.errors import UserError
+from seedlab.jobs import submit
 
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
 
@@ -54,6 +55,24 @@ def test_cancel_says_what_it_did(start, until, capsys):
     assert capsys.readouterr().out == f"{job.path}: cancelled; `seedlab resume {job.path}` goes on with it\n"
     assert call("cancel", job.path) == 0
     assert capsys.readouterr().out == f"{job.path} had already ended: cancelled\n"
+
+
+def test_every_command_names_a_run_as_one_types_it(start, tmp_path, until, capsys, monkeypatch):
+    """Relative below the present folder, absolute elsewhere: what is printed can be typed again."""
+    monkeypatch.chdir(tmp_path)
+    job = start("runs/a", SLEEP)
+    until(lambda: "up" in job.logs())
+    with pytest.raises(UserError, match=r"^runs/a is still running .*; `seedlab cancel runs/a` ends it"):
+        submit(["true"], job.path)
+    assert call("cancel", job.path, "--grace", "5") == 0
+    assert capsys.readouterr().out == "runs/a: cancelled; `seedlab resume runs/a` goes on with it\n"
+    assert call("cancel", "a") == 0 and capsys.readouterr().out == "runs/a had already ended: cancelled\n"
+    call("logs", "a", "--follow")
+    assert capsys.readouterr().err.startswith("runs/a: cancelled")
+    assert call("jobs", job.path) == 0 and str(tmp_path) not in capsys.readouterr().out
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert call("cancel", job.path) == 0 and capsys.readouterr().out == f"{job.path} had already ended: cancelled\n"
 
 
 def test_a_folder_that_is_no_job_is_an_error_for_the_user(tmp_path):

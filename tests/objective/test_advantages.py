@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedlab.config.schema import ObjectiveConfig
-from seedlab.objective.advantages import combine_rewards, group_advantages, tie_probability
+from seedlab.objective.advantages import combine_rewards, group_advantages
+from seedlab.objective.ties import tie_probability
 
 SAMPLE = ObjectiveConfig(advantage_ddof=1)
 POPULATION = ObjectiveConfig()

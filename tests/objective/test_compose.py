@@ -72,7 +72,7 @@ def test_rows_keep_their_gradient_when_permuted_and_padded(rule):  # A19
     b = batch()
     order = [3, 0, 5, 1, 4, 2]
     torch.testing.assert_close(gradient(select(b, order), cfg)[0], gradient(b, cfg)[0][order], atol=1e-15, rtol=0)
-    wide = TokenBatch(*(torch.nn.functional.pad(v, (0, 4), value=0.0) for v in vars(b).values()))
+    wide = TokenBatch(*(None if v is None else torch.nn.functional.pad(v, (0, 4), value=0.0) for v in vars(b).values()))
     torch.testing.assert_close(gradient(wide, cfg)[0][:, :5], gradient(b, cfg)[0], atol=1e-15, rtol=0)
 
 

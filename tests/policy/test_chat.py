@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from seedlab.errors import UserError
 from seedlab.policy.chat import ChatRenderer
-from seedlab.policy.tiny import build_tokenizer
+from seedlab.policy.tiny_tokenizer import build_tokenizer
 
 DEFAULT_SYSTEM = "You are a small test model."
 CHATML = (

@@ -1,5 +1,6 @@
 """Policies from folders: saved and read back exactly, and every kind of damage named."""
 
+import copy
 import json
 
 import pytest
@@ -163,6 +164,31 @@ def test_capped_logits_are_refused(vocabulary):
     torch.manual_seed(0)
     with pytest.raises(UserError, match="Gemma2ForCausalLM changes its logits"):
         wrap(Gemma2ForCausalLM(config).eval(), vocabulary, CFG)
+
+
+@pytest.mark.parametrize("value, counted", [(float("nan"), "2 NaN of"), (float("inf"), "2 infinite of")])
+@pytest.mark.parametrize("shard", ["20KB", "1GB"])
+def test_weights_that_are_not_finite_are_named_with_their_file(policy, tmp_path, value, counted, shard):
+    """Not called scaling or capping: NaN differs from NaN in any comparison of log-probs."""
+    broken = copy.deepcopy(policy.model)
+    name = "model.layers.1.mlp.up_proj.weight"
+    broken.get_parameter(name).data[3, :2] = value
+    broken.save_pretrained(tmp_path, max_shard_size=shard)
+    policy.tokenizer.save_pretrained(tmp_path)
+    index = tmp_path / "model.safetensors.index.json"
+    file = json.loads(index.read_text())["weight_map"][name] if shard == "20KB" else "model.safetensors"
+    assert index.exists() == (shard == "20KB")
+    with pytest.raises(UserError) as caught:
+        load_policy(tmp_path, CFG)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / file}: the tensor {name} is not finite ({counted} ") and "changes its logits" not in message
+
+
+def test_finite_weights_whose_logits_overflow_are_told_apart(policy, vocabulary):
+    large = copy.deepcopy(policy.model)
+    large.model.norm.weight.data.fill_(3e38)
+    with pytest.raises(UserError, match="logits of .* are not finite although its weights are: they overflow in float32"):
+        wrap(large, vocabulary, CFG)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")

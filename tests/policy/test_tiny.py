@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from seedlab.config.schema import TinyConfig
 from seedlab.policy.load import model_hash
-from seedlab.policy.tiny import SPECIAL_TOKENS, build_model, build_tokenizer
+from seedlab.policy.tiny import build_model
+from seedlab.policy.tiny_tokenizer import SPECIAL_TOKENS, build_tokenizer
 
 WORDS = ["go", "to", "cabinet", "1", ":", "countertop"]
 TINY = TinyConfig(hidden=16, layers=1, heads=2, kv_heads=1, intermediate=16)

@@ -6,7 +6,7 @@ from seedlab.config.schema import EnvConfig
 from seedlab.episodes.prompts import History, make_prompt_format
 from seedlab.episodes.records import Step, Trajectory
 from seedlab.policy.chat import ChatRenderer
-from seedlab.policy.tiny import build_tokenizer
+from seedlab.policy.tiny_tokenizer import build_tokenizer
 
 
 @pytest.fixture(scope="session")

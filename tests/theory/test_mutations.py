@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seedlab.objective import advantages, aggregate, losses
+from seedlab.objective import advantages, aggregate, losses, ties
 from seedlab.objective.advantages import group_advantages
 from seedlab.theory import bulk, closed_form, groups, transformer
 
@@ -135,7 +135,7 @@ def analyzer_noise(patch):
 
 
 def tie_probability_without_failures(patch):
-    patch.setattr(advantages, "tie_probability", lambda p, n: p**n)
+    patch.setattr(ties, "tie_probability", lambda p, n: p**n)
 
 
 def gaps_understated(patch):

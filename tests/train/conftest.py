@@ -1,6 +1,27 @@
+import os
+import signal
+
 import pandas as pd
 import pytest
 from compare_runs import weights_hash, without_clocks
+
+
+@pytest.fixture(scope="session")
+def stopped_and_resumed():
+    """stopped_and_resumed(cfg, folder): the run of a process that was told to stop in its first update, gone on with."""
+    from seedlab.train.run import resume, train
+    from seedlab.train.stage2 import Interrupted
+
+    def run(cfg, folder):
+        def stop(phase, done, total, note=""):
+            if (phase, done) == ("stage 2: rollout", 1) and not (folder / "checkpoints" / "000001").exists():
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with pytest.raises(Interrupted, match="stopped after update 1 of"):
+            train(cfg, folder, progress=stop)
+        return resume(folder)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,8 @@ from seedlab.config.presets import load_config
 from seedlab.engines.deepspeed_job import SftJob
 from seedlab.engines.deepspeed_launch import train_with_deepspeed
 from seedlab.policy.load import load_policy, wrap
-from seedlab.policy.tiny import build_model, build_tokenizer
+from seedlab.policy.tiny import build_model
+from seedlab.policy.tiny_tokenizer import build_tokenizer
 from seedlab.train.sft import Document, SftSettings, batches_by_count, train_documents
 
 STEPS_BETWEEN_CHECKPOINTS = 3

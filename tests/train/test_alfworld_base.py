@@ -11,7 +11,7 @@ from seedlab.envs.household.family import HouseholdFamily
 from seedlab.policy.load import load_policy
 from seedlab.train.base import base_key, build_tiny_base, demonstration_documents
 from seedlab.train.session import Session
-from seedlab.train.stage1 import rollouts_key
+from seedlab.train.stage1_keys import rollouts_key
 
 SMALL = (
     "tiny.hidden=32", "tiny.layers=1", "tiny.heads=2", "tiny.kv_heads=2", "tiny.intermediate=32", "tiny.documents=40",

@@ -5,11 +5,13 @@ from collections import Counter
 import pytest
 
 from seedlab.config.presets import load_config
+from seedlab.episodes.play import Episode
+from seedlab.errors import ConfigError
 from seedlab.policy.load import load_policy, model_hash
 from seedlab.policy.local import LocalGenerator
 from seedlab.store.checkpoint import latest_checkpoint
-from seedlab.errors import ConfigError
-from seedlab.train import stage1
+from seedlab.train import stage1, stage1_keys, stage1_labels, stage1_rollouts, stage1_sft
+from seedlab.train.base import initial_policy_path
 from seedlab.train.cached import cache_root
 from seedlab.train.run import train
 from seedlab.train.session import Session
@@ -22,19 +24,19 @@ def made(tmp_path_factory):
         patch.setenv("SEEDLAB_CACHE", str(tmp_path_factory.mktemp("cache")))
         cfg = load_config("micro", ["stage2.updates=0", "evaluation.panels=[]"])
         folder = stage1.run_stage1(cfg)
-        rollouts = stage1.read_trajectories(cache_root() / stage1.rollouts_key(cfg) / "trajectories.jsonl.gz")
-        skills = stage1.read_skills(cache_root() / stage1.labels_key(cfg) / "labels.jsonl")
+        rollouts = stage1_rollouts.read_trajectories(cache_root() / stage1_keys.rollouts_key(cfg) / "trajectories.jsonl.gz")
+        skills = stage1_labels.read_skills(cache_root() / stage1_keys.labels_key(cfg) / "labels.jsonl")
         yield cfg, folder, rollouts, skills
 
 
 def test_every_stage1_task_is_rolled_out_k0_times_by_the_base_policy(made):
     cfg, _, rollouts, _ = made
-    session = Session(cfg, load_policy(stage1.initial_policy_path(cfg), cfg.model))
+    session = Session(cfg, load_policy(initial_policy_path(cfg), cfg.model))
     wanted = session.panels["stage1"].task_ids[: cfg.stage1.tasks]
     assert Counter(t.task_id for t in rollouts) == {task: cfg.stage1.rollouts_per_task for task in wanted}
     # the unmodified base policy sampled them: its own log-probs of the sampled ids are the recorded ones
     again = session.play(
-        [stage1.Episode(rollouts[0].task_id, rollouts[0].n)], phase="s1-", update=0, seed=cfg.stage1.seed,
+        [Episode(rollouts[0].task_id, rollouts[0].n)], phase="s1-", update=0, seed=cfg.stage1.seed,
         temperature=cfg.stage1.rollout_temperature,
     )[0]
     assert [s.response_ids for s in again.steps] == [s.response_ids for s in rollouts[0].steps]
@@ -43,8 +45,8 @@ def test_every_stage1_task_is_rolled_out_k0_times_by_the_base_policy(made):
 def test_loss_is_on_the_skill_tokens_alone_and_rows_end_their_turn(made):
     cfg, _, rollouts, skills = made
     plain = cfg.model_copy(update={"stage1": cfg.stage1.model_copy(update={"transcript_weight": 0.0})})
-    session = Session(plain, load_policy(stage1.initial_policy_path(cfg), cfg.model))
-    documents, dropped = stage1.skill_documents(session, rollouts, skills)
+    session = Session(plain, load_policy(initial_policy_path(cfg), cfg.model))
+    documents, dropped = stage1_sft.skill_documents(session, rollouts, skills)
     texts = {s.trajectory_id: s.text for s in skills}
     assert len(documents) == sum(s.accepted for s in skills) and not dropped
     for document in documents:
@@ -74,9 +76,9 @@ def test_vllm_samples_where_it_is_asked_for_and_hears_of_new_weights(made, monke
             super().weights_changed(saved)
 
     monkeypatch.setattr(Session, "_vllm", lambda self: Noted(self.policy.model, context=cfg.model.context, pad_id=self.policy.pad_id))
-    monkeypatch.setattr(stage1, "fit", lambda *args, fit=stage1.fit, **options: (seen.append("fit"), fit(*args, **options))[1])
+    monkeypatch.setattr(stage1_sft, "fit", lambda *args, fit=stage1_sft.fit, **options: (seen.append("fit"), fit(*args, **options))[1])
     other = load_config("micro", ["stage2.updates=0", "evaluation.panels=[]", "cluster.generator=vllm"])
-    assert (stage1.rollouts_key(other), stage1.sft_key(other)) != (stage1.rollouts_key(cfg), stage1.sft_key(cfg))
+    assert (stage1_keys.rollouts_key(other), stage1_keys.sft_key(other)) != (stage1_keys.rollouts_key(cfg), stage1_keys.sft_key(cfg))
     folder = stage1.run_stage1(other)
     phases = [name for name, before in zip(seen, [None, *seen]) if name != before]
     assert phases == ["sample", "close", "sample", "close", "fit", "new weights", "sample", "close"]
@@ -86,9 +88,9 @@ def test_vllm_samples_where_it_is_asked_for_and_hears_of_new_weights(made, monke
 
 def test_rows_that_do_not_fit_are_counted_and_only_such_rows_are_an_error(made):
     cfg, _, rollouts, skills = made
-    session = Session(cfg, load_policy(stage1.initial_policy_path(cfg), cfg.model))
+    session = Session(cfg, load_policy(initial_policy_path(cfg), cfg.model))
     session.cfg = cfg.model_copy(update={"model": cfg.model.model_copy(update={"context": 20})})
-    documents, dropped = stage1.skill_documents(session, rollouts, skills)
+    documents, dropped = stage1_sft.skill_documents(session, rollouts, skills)
     assert documents == [] and len(dropped) == sum(s.accepted for s in skills)
 
 
@@ -96,7 +98,7 @@ def test_no_task_is_both_trained_on_and_held_out(made):
     _, _, rollouts, _ = made
     sides: dict[str, set[bool]] = {}
     for t in rollouts:
-        sides.setdefault(t.task_id, set()).add(stage1.held_out(t.id, 0.5))
+        sides.setdefault(t.task_id, set()).add(stage1_sft.held_out(t.id, 0.5))
     assert all(len(side) == 1 for side in sides.values())
 
 
@@ -106,13 +108,13 @@ def test_stage_2_starts_from_the_weights_that_stage_1_left(made, tmp_path):
     trained = model_hash(load_policy(folder, cfg.model).model)
     assert model_hash(load_policy(latest_checkpoint(tmp_path / "run")[1], cfg.model).model) == trained
     assert model_hash(load_policy(tmp_path / "run" / "checkpoints" / "reference", cfg.model).model) == trained
-    assert model_hash(load_policy(stage1.initial_policy_path(cfg), cfg.model).model) != trained
+    assert model_hash(load_policy(initial_policy_path(cfg), cfg.model).model) != trained
 
 
 def test_grpo_and_seed_share_one_theta_sft(made):
     cfg = made[0]
     grpo = load_config("micro", {"method": "grpo", "initial": "stage1", "stage1.enabled": True})
-    assert stage1.sft_key(grpo) == stage1.sft_key(cfg)
+    assert stage1_keys.sft_key(grpo) == stage1_keys.sft_key(cfg)
 
 
 def test_theta_sft_without_stage_1_is_refused(tmp_path):

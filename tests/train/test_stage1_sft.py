@@ -10,7 +10,7 @@ from seedlab.errors import UserError
 from seedlab.policy.load import load_policy, model_hash
 from seedlab.rows.build import build_rows
 from seedlab.store.stage1_files import SFT_ROWS, read_rows
-from seedlab.train import stage1
+from seedlab.train import stage1_keys, stage1_labels, stage1_rollouts, stage1_sft
 from seedlab.train.sft import (
     Document, SftSettings, Stepper, batches_by_count, batches_by_tokens, learning_rate_at, make_optimizer, mean_loss, plan_parts,
     train_documents,
@@ -152,7 +152,7 @@ def played(make_session, micro, rollout):
 def test_the_loss_is_on_the_skill_alone(played):
     session, trajectories = played
     chat = session.policy.chat
-    found, dropped = stage1.skill_documents(session, trajectories, labelled(session, trajectories))
+    found, dropped = stage1_sft.skill_documents(session, trajectories, labelled(session, trajectories))
     assert dropped == []
     assert [d.id for d in found] == [t.id for t in trajectories]
     for document, trajectory in zip(found, trajectories):
@@ -169,7 +169,7 @@ def test_the_loss_is_on_the_skill_alone(played):
 def test_the_transcript_s_own_actions_weigh_what_the_configuration_says(make_session, micro, rollout):
     session = make_session(micro(*SHORT, "stage1.transcript_weight=0.25"))
     trajectories = rollout(session)
-    found, _ = stage1.skill_documents(session, trajectories, labelled(session, trajectories))
+    found, _ = stage1_sft.skill_documents(session, trajectories, labelled(session, trajectories))
     for document, trajectory in zip(found, trajectories):
         light = [document.ids[i] for i, w in enumerate(document.weights) if w == 0.25]
         rows = build_rows([trajectory], "conversation")
@@ -178,14 +178,14 @@ def test_the_transcript_s_own_actions_weigh_what_the_configuration_says(make_ses
         assert light == sampled
     assert any(len(build_rows([t], "conversation")) == 1 for t in trajectories)
     plain = make_session(micro(*SHORT, "stage1.transcript_weight=0.0"))
-    assert {w for d in stage1.skill_documents(plain, trajectories, labelled(plain, trajectories))[0] for w in d.weights} == {0.0, 1.0}
+    assert {w for d in stage1_sft.skill_documents(plain, trajectories, labelled(plain, trajectories))[0] for w in d.weights} == {0.0, 1.0}
 
 
 def test_rejected_labels_give_no_row(played):
     session, trajectories = played
     skills = labelled(session, trajectories)
     skills[1].accepted = False
-    found, dropped = stage1.skill_documents(session, trajectories, skills)
+    found, dropped = stage1_sft.skill_documents(session, trajectories, skills)
     assert [d.id for d in found] == [t.id for i, t in enumerate(trajectories) if i != 1]
     assert dropped == []
 
@@ -194,10 +194,10 @@ def test_rows_that_do_not_fit_are_dropped_whole_and_named(make_session, micro, r
     session = make_session(micro(*SHORT))
     trajectories = rollout(session)
     skills = labelled(session, trajectories)
-    everything, _ = stage1.skill_documents(session, trajectories, skills)
+    everything, _ = stage1_sft.skill_documents(session, trajectories, skills)
     limit = sorted(len(d.ids) for d in everything)[1]
     session.cfg = session.cfg.model_copy(update={"model": session.cfg.model.model_copy(update={"context": limit})})
-    found, dropped = stage1.skill_documents(session, trajectories, skills)
+    found, dropped = stage1_sft.skill_documents(session, trajectories, skills)
     assert sorted([d.id for d in found] + dropped) == sorted(t.id for t in trajectories)
     assert [d.ids for d in found] == [d.ids for d in everything if len(d.ids) <= limit]
     assert len(dropped) == sum(len(d.ids) > limit for d in everything) > 0
@@ -205,19 +205,19 @@ def test_rows_that_do_not_fit_are_dropped_whole_and_named(make_session, micro, r
 
 def test_a_data_set_of_rows_that_do_not_fit_is_an_error(finished, own_cache, tmp_path, monkeypatch):
     cfg = finished.config.model_copy(update={"model": finished.config.model.model_copy(update={"context": 40})})
-    monkeypatch.setattr(stage1, "initial_policy_path", lambda cfg, progress=None: str(finished.path / "checkpoints" / "reference"))
+    monkeypatch.setattr(stage1_sft, "initial_policy_path", lambda cfg, progress=None: str(finished.path / "checkpoints" / "reference"))
     folders = [own_cache / finished.stage1[key] for key in ("rollouts_cache", "labels_cache")]
     with pytest.raises(UserError, match=r"nothing to learn from.*8 .*do not fit model.context=40"):
-        stage1.fine_tune(cfg, *folders, tmp_path)
+        stage1_sft.fine_tune(cfg, *folders, tmp_path)
 
 
 def test_without_training_rows_there_is_no_fine_tuning(finished, own_cache, tmp_path, monkeypatch):
     cfg = finished.config.model_copy(update={"stage1": finished.config.stage1.model_copy(update={"replay_ratio": 0.0})})
-    monkeypatch.setattr(stage1, "initial_policy_path", lambda cfg, progress=None: str(finished.path / "checkpoints" / "reference"))
-    monkeypatch.setattr(stage1, "held_out", lambda trajectory_id, share: True)
+    monkeypatch.setattr(stage1_sft, "initial_policy_path", lambda cfg, progress=None: str(finished.path / "checkpoints" / "reference"))
+    monkeypatch.setattr(stage1_sft, "held_out", lambda trajectory_id, share: True)
     folders = [own_cache / finished.stage1[key] for key in ("rollouts_cache", "labels_cache")]
     with pytest.raises(UserError, match="stage1.held_out"):
-        stage1.fine_tune(cfg, *folders, tmp_path)
+        stage1_sft.fine_tune(cfg, *folders, tmp_path)
 
 
 def test_the_record_counts_every_label(finished):
@@ -243,41 +243,41 @@ def test_stage2_starts_from_the_fine_tuned_weights(finished, own_cache):
 
 def test_trajectories_survive_the_file(played, tmp_path):
     _, trajectories = played
-    stage1.write_trajectories(tmp_path / "t.jsonl.gz", trajectories)
-    assert stage1.read_trajectories(tmp_path / "t.jsonl.gz") == trajectories
+    stage1_rollouts.write_trajectories(tmp_path / "t.jsonl.gz", trajectories)
+    assert stage1_rollouts.read_trajectories(tmp_path / "t.jsonl.gz") == trajectories
 
 
 def test_a_damaged_trajectory_file_is_named(played, tmp_path):
     file = tmp_path / "t.jsonl.gz"
-    stage1.write_trajectories(file, played[1])
+    stage1_rollouts.write_trajectories(file, played[1])
     whole = file.read_bytes()
     for damage in (whole[:-20], b"no gzip", b""):
         file.write_bytes(damage)
         if damage:
             with pytest.raises(UserError, match=str(file)):
-                stage1.read_trajectories(file)
+                stage1_rollouts.read_trajectories(file)
     file.unlink()
     with pytest.raises(UserError, match=str(file)):
-        stage1.read_trajectories(file)
+        stage1_rollouts.read_trajectories(file)
 
 
 def test_a_damaged_skill_file_is_named(tmp_path):
     (tmp_path / "labels.jsonl").write_text('{"id": "a"}\n')
     with pytest.raises(UserError, match="labels.jsonl"):
-        stage1.read_skills(tmp_path / "labels.jsonl")
+        stage1_labels.read_skills(tmp_path / "labels.jsonl")
 
 
 def test_too_few_tasks_are_named(micro, random_policy, tmp_path, monkeypatch):
     cfg = micro("stage1.tasks=9")
-    monkeypatch.setattr(stage1, "initial_policy_path", lambda *a: "")
-    monkeypatch.setattr(stage1, "load_policy", lambda path, model: random_policy(cfg))
+    monkeypatch.setattr(stage1_rollouts, "initial_policy_path", lambda *a: "")
+    monkeypatch.setattr(stage1_rollouts, "load_policy", lambda path, model: random_policy(cfg))
     with pytest.raises(UserError, match="panel stage1 has 8 tasks, stage1.tasks asks for 9"):
-        stage1.collect(cfg, tmp_path)
+        stage1_rollouts.collect(cfg, tmp_path)
 
 
 @pytest.mark.parametrize("key", ["rollouts_key", "labels_key", "sft_key"])
 def test_cache_keys_follow_what_they_depend_on(micro, key):
-    function = getattr(stage1, key)
+    function = getattr(stage1_keys, key)
     base = function(micro())
     assert function(micro("seed=5", "stage2.updates=9", "method=grpo", "evaluation.seed=1", "env.panel_limits.dev=2")) == base
     changed = ["stage1.seed=1", "env.max_steps=5", "tiny.documents=241", "rollout.max_response_tokens=11", "stage1.rollouts_per_task=3"]

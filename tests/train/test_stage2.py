@@ -1,8 +1,5 @@
 """Stage 2's loop: where skills may stand (C10), C8 through the whole loop, snapshots, and stopping in this process."""
 
-import os
-import signal
-
 import pytest
 import torch
 from compare_runs import weights_hash
@@ -11,8 +8,8 @@ from seedlab.episodes.records import Skill
 from seedlab.skills import SkillBatch
 from seedlab.store import RunWriter, open_run
 from seedlab.train.evaluate import evaluate
-from seedlab.train.run import _last_skills, resume, train
-from seedlab.train.stage2 import Interrupted, Stage2
+from seedlab.train.run import _last_skills, train
+from seedlab.train.stage2 import Stage2
 
 CANARY = "canary seven two nine eleven"
 
@@ -161,17 +158,11 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", [v if not i else pytest.param(v, marks=pytest.mark.full) for i, v in enumerate(VARIANTS)])
-def test_stopped_after_an_update_and_resumed_is_straight(micro, tmp_path, variant, finished):
+def test_stopped_after_an_update_and_resumed_is_straight(micro, tmp_path, variant, finished, stopped_and_resumed):
     cfg = micro(*VARIANTS[variant])
     straight = train(cfg, tmp_path / "straight")
 
-    def stop(phase, done, total, note=""):
-        if (phase, done) == ("stage 2: rollout", 1) and not (tmp_path / "run" / "checkpoints" / "000001").exists():
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(Interrupted, match="stopped after update 1 of"):
-        train(cfg, tmp_path / "run", progress=stop)
-    resumed = resume(tmp_path / "run")
+    resumed = stopped_and_resumed(cfg, tmp_path / "run")
     assert weights_hash(straight) == weights_hash(resumed)
     last = cfg.stage2.updates - 1
     for table in ("steps", "skills", "trajectories"):

@@ -95,7 +95,7 @@ def test_without_rows_a_figure_says_so(arms, drawn, name):
 def test_figures_refuse_no_interval_silently(arms):
     one = [analysis.load([arm.runs[0].path])[0] for arm in arms]
     frame = analysis.paired_differences(one)
-    assert frame["low"].isna().all() and "(1 pairs)" in figures.differences_figure(frame).layout.title.text
+    assert frame["low"].isna().all() and "(1 pair), without an interval" in figures.differences_figure(frame).layout.title.text
 
 
 # ---- explorer

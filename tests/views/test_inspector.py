@@ -15,6 +15,7 @@ from seedlab.store.reader import open_run
 from seedlab.views import inspect_tokens
 from seedlab.views.inspector_fallback import FALLBACK_TOKENS
 from seedlab.views.quantities import VALUES
+from seedlab.views.template import escape
 from seedlab.views.token_story import first_divergence, load_story
 
 HOSTILE = "</script><script>window.hit=1</script><img src=x onerror=window.hit=1>\u2028\u202e\"'--><svg/onload=window.hit=1>"
@@ -85,7 +86,7 @@ def test_a_trajectory_alone_names_its_update(runs):
 def test_what_is_not_there_is_named(runs, tmp_path):
     with pytest.raises(RunError, match="is not a folder"):
         inspect_tokens(tmp_path / "nowhere")
-    with pytest.raises(RunError, match=r"update 7 .* has no stored tokens; stored: 0, 1"):
+    with pytest.raises(RunError, match=r"update 7 .* has no stored tokens. Stored: 0, 1"):
         inspect_tokens(runs["seed"], update=7)
     with pytest.raises(RunError, match="no update of .* has the trajectory 'u9/x/n0'"):
         inspect_tokens(runs["seed"], trajectory="u9/x/n0")
@@ -323,3 +324,26 @@ def test_a_typed_skill_shows_the_gates_of_the_checkpoint(finished, tmp_path):
         inspect_tokens(copy).score_skill("look")
     with pytest.raises(UserError, match="has no weights '2'; .*the folder has none"):
         inspect_tokens(copy, checkpoint=2).score_skill("look")
+
+
+# ---- updates without tokens
+
+
+def test_updates_whose_tokens_are_not_stored_are_told_of_wherever_the_inspector_shows_itself(runs, tmp_path):
+    """fake_run stores what it is told to: two updates, of which store.tokens=2 keeps the first."""
+    pytest.importorskip("anywidget", reason="the live view needs the extra `notebooks`")
+    from seedlab.views.inspector_controls import _Controls
+
+    some = fake_run(tmp_path / "some", config("seed", store={"tokens": 2}))
+    inspector = inspect_tokens(some)
+    note = "Tokens of update 0 are stored; the run has 2 updates (0 to 1). The run's setting store.tokens=2 kept these; store.tokens=all keeps those of every update."
+    assert (inspector.updates, inspector.stored_note) == ([0], note)
+    box = _Controls(inspector).box
+    assert f"<span>{escape(note)}</span>" in [getattr(child, "value", None) for child in box.children]
+    assert escape(note) in inspector._repr_html_() and escape(note) in inspector.to_html()
+    with pytest.raises(RunError, match=r"update 1 of .* has no stored tokens. Tokens of update 0 are stored; .* store.tokens=all"):
+        inspector.select(1)
+
+    everything = inspect_tokens(runs["seed"])
+    assert everything.stored_note == "" and "are stored" not in everything._repr_html_()
+    assert not any("are stored" in str(getattr(child, "value", "")) for child in _Controls(everything).box.children)

@@ -4,7 +4,7 @@ import pytest
 from example_runs import EXAMPLE
 
 import seedlab
-from seedlab.notebook import located
+from seedlab.store.layout import located
 
 
 def test_a_run_named_from_the_repository_is_found_from_the_notebooks_folder(monkeypatch, tmp_path):

@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 
@@ -85,6 +86,37 @@ def test_quick_makes_no_claim(arms, tmp_path):
     text = own(write_report(arms, tmp_path / "r.html", title="quick", quick=True).read_text(encoding="utf-8"))
     verdict = text.split('<div class="verdict">')[1].split("</div>")[0]
     assert "no claim on learning" in verdict and "beat" not in text and "scored higher" not in text
+
+
+def test_one_seed_is_never_spoken_of_as_an_interval(arms, full, tmp_path):
+    """Seeds and intervals over seeds are one thing: where there is one seed, no heading and no sentence promises one."""
+    alone = {name: runs[:1] for name, runs in arms.items()}
+    text = own(write_report(alone, tmp_path / "r.html", title="quick", quick=True).read_text(encoding="utf-8"))
+    promises = ("95 % t interval", "[95 %]", "bootstrap interval", "interval that", "all seeds together", "single seeds", "Thick: mean over seeds")
+    assert [p for p in promises if p in text] == [] and all(p in own(full) for p in promises)
+    assert "no number here has an interval over seeds" in text and "no difference has an interval" in text
+    table = text.split('<section id="evaluation">')[1].split("</table>")[0]
+    assert re.findall(r"<th>([^<]+)", table) == ["panel", "arm", "macro", "micro", "episodes"]
+    row = re.search(r"<tr><td>seen</td><td>SEED from θ_sft</td>(.*?)</tr>", table)[1]
+    assert re.findall(r"<td>([^<]+)", row) == ["0.500", "0.500", "4"]
+
+
+def test_macro_and_micro_that_are_one_number_are_said_to_be(full, tmp_path):
+    """The panels of the fake runs have two tasks of each of two types."""
+    differences = own(full).split("<h3>Differences</h3>")[1].split("</table>")[0]
+    assert "Panel seen and unseen: every task type has equally many episodes, so that macro and micro are one number there." in own(full)
+    assert set(re.findall(r"<td>(macro = micro|macro|micro)</td>", differences)) == {"macro = micro"}
+
+    uneven = {"GRPO": [fake_run(tmp_path / "g", config("seed/no-opd"), success=0.25)], "SEED": [fake_run(tmp_path / "s", success=0.5)]}
+    for [run] in uneven.values():
+        summary = run / "eval" / "000002" / "summary.json"
+        content = json.loads(summary.read_text())
+        next(iter(content["panels"]["seen"]["by_type"].values()))["episodes"] += 1
+        summary.write_text(json.dumps(content))
+    text = own(write_report(uneven, tmp_path / "r.html", title="t").read_text(encoding="utf-8"))
+    differences = text.split("<h3>Differences</h3>")[1].split("</table>")[0]
+    assert "Panel unseen: every task type" in text
+    assert re.findall(r"<td>(?:seen|unseen)</td><td>([^<]+)</td>", differences) == ["macro", "micro", "macro = micro"]
 
 
 def test_a_missing_arm_is_named_and_the_rest_is_shown(arms, tmp_path):

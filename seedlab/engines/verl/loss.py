@@ -5,21 +5,23 @@ from __future__ import annotations
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
+from seedlab.config.schedule import at_update
 from seedlab.config.schema import ObjectiveConfig
 from seedlab.objective.aggregate import Denominators
 from seedlab.objective.compose import MinibatchDenominators, TokenBatch, objective
 from seedlab.train.tokens import pad
 
 VISITED = "seedlab/visited"
-OPTIONAL = ("logp_ref", "logp_teacher")
+OPTIONAL = ("logp_ref", "logp_teacher", "mask_step")
 FIELDS = ("logp_old", "advantage", "mask_policy", "mask_opd")
+UPDATE = "seedlab_update"  # coefficients with a schedule are a function of it
 COUNTS = ("policy_tokens", "policy_sequences", "opd_tokens", "opd_sequences")
 
 
-def denominator_fields(denominators: MinibatchDenominators) -> dict[str, float]:
-    """Counts of the whole minibatch, over all ranks, as plain numbers that travel beside the data."""
+def loss_fields(denominators: MinibatchDenominators, update: int) -> dict[str, float]:
+    """Counts of the whole minibatch, over all ranks, and the update's number: plain numbers that travel beside the data."""
     parts = (denominators.policy.tokens, denominators.policy.sequences, denominators.opd.tokens, denominators.opd.sequences)
-    return dict(zip(COUNTS, parts))
+    return dict(zip(COUNTS, parts)) | {UPDATE: float(update)}
 
 
 def seed_loss(model_output, data: TensorDict, dp_group=None, *, cfg: ObjectiveConfig):
@@ -38,7 +40,8 @@ def seed_loss(model_output, data: TensorDict, dp_group=None, *, cfg: ObjectiveCo
     )  # fmt: skip
     tokens, sequences, opd_tokens, opd_sequences = (float(tu.get_non_tensor_data(data, key=name, default=0.0)) for name in COUNTS)
     denominators = MinibatchDenominators(Denominators(tokens, sequences), Denominators(opd_tokens, opd_sequences))
-    loss = objective(inputs, denominators, cfg).loss
+    update = int(tu.get_non_tensor_data(data, key=UPDATE, default=0.0))
+    loss = objective(inputs, denominators, at_update(cfg, update)).loss
     if not loss.requires_grad:
         loss = loss + 0.0 * logp.values().sum()  # every rank goes through the backward pass, also one without any term
     visited = [

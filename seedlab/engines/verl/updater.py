@@ -10,14 +10,16 @@ import numpy as np
 import pandas as pd
 import torch
 
+from seedlab.config.schedule import at_update
 from seedlab.config.schema import Config
-from seedlab.engines.verl.loss import denominator_fields
+from seedlab.engines.verl.loss import loss_fields
 from seedlab.objective.compose import minibatch_denominators, objective
 from seedlab.objective.metrics import WeightedMeans
 from seedlab.train.diverged import Diverged, learning_rate_advice
 from seedlab.train.session import Ledger, Progress, silent
 from seedlab.train.tokens import (
-    PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, token_batch, token_frame,
+    PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, step_skill_mask, teacher_log_probs, token_batch,
+    token_frame,
 )  # fmt: skip
 
 
@@ -38,10 +40,10 @@ class VerlUpdater:
         parts = minibatch_plan(len(batch.rows), self.cfg.stage2, seed=seed, update=update)
         means, records, frames = WeightedMeans(), [], []
         self.trainer.sleep()
-        entropy = self._prepare(batch, ledger)
+        entropy = self._prepare(batch, ledger, update)
         peak = 0.0
         for number, indices in enumerate(parts):
-            teacher = self._teacher(batch, indices, ledger)
+            teacher = self._teacher(batch, indices, ledger, update)
             with ledger.phase("student"):
                 visit, frame, terms = self._minibatch(batch, indices, teacher, number, means, update)
             ledger.count("student", sum(len(batch.rows[i].ids) for i in indices), backward=True)
@@ -53,9 +55,9 @@ class VerlUpdater:
         metrics = {"cost/peak_memory_mb": peak} if records else {}
         return UpdateResult(metrics, tokens, sum(r["stepped"] for r in records), means, records, entropy)
 
-    def _prepare(self, batch: PreparedBatch, ledger: Ledger) -> list[torch.Tensor]:
+    def _prepare(self, batch: PreparedBatch, ledger: Ledger, update: int) -> list[torch.Tensor]:
         """Log-probs that stay fixed during the update; returns the entropies under theta_old."""
-        objective_cfg, size = self.cfg.objective, sum(len(r.ids) for r in batch.rows)
+        objective_cfg, size = at_update(self.cfg.objective, update), sum(len(r.ids) for r in batch.rows)
         with ledger.phase("old"):
             old = self.workers.score([r.student for r in batch.rows])
         ledger.count("old", size)
@@ -66,12 +68,12 @@ class VerlUpdater:
             ledger.count("reference", size)
         elif objective_cfg.kl_coef != 0 and objective_cfg.reference == "old":
             batch.logp_ref = old_log_probs(batch, range(len(batch.rows)))
-        if objective_cfg.opd_coef != 0 and objective_cfg.teacher == "once":
+        if objective_cfg.uses_teacher and objective_cfg.teacher == "once":
             batch.logp_teacher_once = self._score_teacher(batch, range(len(batch.rows)), ledger)
         return [entropy for _, entropy in old]
 
-    def _teacher(self, batch: PreparedBatch, indices, ledger: Ledger) -> list[torch.Tensor] | None:
-        if self.cfg.objective.opd_coef == 0:
+    def _teacher(self, batch: PreparedBatch, indices, ledger: Ledger, update: int) -> list[torch.Tensor] | None:
+        if not at_update(self.cfg.objective, update).uses_teacher:
             return None
         if batch.logp_teacher_once is not None:
             return [batch.logp_teacher_once[i] for i in indices]
@@ -79,25 +81,23 @@ class VerlUpdater:
 
     def _score_teacher(self, batch: PreparedBatch, indices, ledger: Ledger) -> list[torch.Tensor]:
         """Log-probs of the sampled tokens behind the skill, under the present weights; zeros where masked out."""
-        wanted = [i for i in indices if batch.opd_mask_B[i] > 0]
         with ledger.phase("teacher"):
-            scored = self.workers.score([batch.rows[i].teacher for i in wanted])
-        ledger.count("teacher", sum(len(batch.rows[i].teacher.ids) for i in wanted))
-        found = {i: logp for i, (logp, _) in zip(wanted, scored)}
-        return [found.get(i, torch.zeros(len(batch.rows[i].positions))) for i in indices]
+            found, read = teacher_log_probs(batch, indices, self.workers.score)
+        ledger.count("teacher", read)
+        return found
 
     def _minibatch(self, batch: PreparedBatch, indices: list[int], teacher, number: int, means: WeightedMeans, update: int):
-        masks = minibatch_masks(batch, indices)
-        denominators = minibatch_denominators(*masks, self.cfg.objective)
+        masks, objective_cfg = minibatch_masks(batch, indices), at_update(self.cfg.objective, update)
+        denominators = minibatch_denominators(*masks, objective_cfg)
         fields = token_fields(batch, indices, teacher)
-        visit = self.workers.update([batch.rows[i].student for i in indices], fields, denominator_fields(denominators))
+        visit = self.workers.update([batch.rows[i].student for i in indices], fields, loss_fields(denominators, update))
         if not np.isfinite(visit.grad_norm):
             raise Diverged(
                 f"update {update}: the gradient norm of minibatch {number} is {visit.grad_norm}; no step was made; {learning_rate_advice(self.cfg)}"
             )
         # The workers' own numbers through the same function: token rows and means need no second implementation.
         inputs = token_batch(batch, indices, visit.logp, visit.entropy, teacher)
-        output = objective(inputs, denominators, self.cfg.objective)
+        output = objective(inputs, denominators, objective_cfg)
         means.add_all(output.sums)
         terms = {name: float(value) for name, value in output.terms.items()}
         return visit, token_frame(batch, indices, inputs, output, number), terms
@@ -119,4 +119,6 @@ def token_fields(batch: PreparedBatch, indices, teacher: list | None) -> dict[st
         fields["logp_ref"] = [batch.logp_ref[i] for i in indices]
     if teacher is not None:
         fields["logp_teacher"] = list(teacher)
+    if any(row.step_teachers for row in batch.rows):
+        fields["mask_step"] = [step_skill_mask(batch.rows[i]) for i in indices]
     return fields

@@ -9,7 +9,7 @@ import numpy as np
 
 from seedlab.config.schema import EnvConfig
 from seedlab.envs.base import EnvironmentSettingsError, FamilyBase, check_panel_sizes, cut_panels
-from seedlab.envs.household import hindsight, oracle
+from seedlab.envs.household import critical, hindsight, oracle
 from seedlab.envs.household.engine import Household
 from seedlab.envs.household.expert import Demonstration, demonstrate
 from seedlab.envs.household.games import load_game
@@ -97,6 +97,9 @@ class HouseholdFamily(FamilyBase):
 
     def hindsight_skill(self, goal: str, observations: list[str], actions: list[str], success: bool) -> str:
         return hindsight.hindsight_skill(goal, observations, actions, success)
+
+    def step_skills(self, goal: str, observations: list[str], actions: list[str], success: bool, limit: int) -> dict[int, str]:
+        return critical.step_skills(goal, observations, actions, success, limit)
 
     def skill_facts(self, skill: str) -> SkillFacts:
         return skill_facts(skill)

@@ -75,7 +75,7 @@ def under_verl(cfg, folder, batch, teacher):
     from verl.workers.engine import EngineRegistry
 
     from seedlab.engines.verl import engine as _  # noqa: F401
-    from seedlab.engines.verl.loss import VISITED, denominator_fields, seed_loss
+    from seedlab.engines.verl.loss import VISITED, loss_fields, seed_loss
     from seedlab.engines.verl.queue import row_tensors
     from seedlab.engines.verl.updater import token_fields
 
@@ -106,7 +106,7 @@ def under_verl(cfg, folder, batch, teacher):
     denominators = minibatch_denominators(*minibatch_masks(batch, rows), cfg.objective)
     tu.assign_non_tensor(
         data, use_dynamic_bsz=True, max_token_len_per_gpu=cfg.stage2.micro_batch_tokens, temperature=cfg.rollout.temperature,
-        calculate_entropy=True, **denominator_fields(denominators),
+        calculate_entropy=True, **loss_fields(denominators, UPDATE),
     )  # fmt: skip
     loss_fn = partial(seed_loss, cfg=cfg.objective)
     with engine.train_mode():

@@ -1,0 +1,87 @@
+"""Whole runs of preset micro whose advantages or weights of the distillation term are others: trained, checked, resumed."""
+
+import pytest
+
+from seedlab.analysis.checks import check_run
+from seedlab.train.run import train
+
+RLSD = ("method=grpo", "objective.skill_advantage=scaled", "objective.scale_updates=2", "objective.teacher=once", "objective.skill_from=scripted")
+RUNS = {
+    "gigpo": ("method=gigpo", "objective.step_weight=0.7"),
+    "gigpo-steps": ("method=gigpo", "objective.group_statistics=steps", "env.layout=step", "env.history_window=2"),
+    "gspo": ("method=gspo", "env.layout=step", "env.history_window=2"),
+    "rlsd": RLSD,
+    "rlsd-live": (*RLSD, "objective.teacher=live", "env.layout=step", "env.history_window=2"),
+    "opid": ("method=opid",),
+    "opid-live": ("method=opid", "objective.teacher=live", "env.layout=step", "env.history_window=2", "objective.step_coef=0.5"),
+    "ramp": ("method=seed/no-stage1", "objective.schedule=ramp", "objective.schedule_updates=4"),
+    "stop": ("method=seed/no-stage1", "objective.schedule=stop", "objective.schedule_updates=1"),
+}  # fmt: skip
+FAST = ("gigpo", "gspo", "rlsd", "opid", "ramp")
+SHORT = ("evaluation.panels=[dev]", "env.panel_limits.dev=1")
+
+
+@pytest.fixture(scope="module")
+def runs(finished, micro, tmp_path_factory):
+    """runs(name): that run, trained once; `finished` has left the base policy in the cache."""
+    folder, made = tmp_path_factory.mktemp("credit"), {}
+
+    def get(name):
+        if name not in made:
+            made[name] = train(micro(*RUNS[name], *SHORT), folder / name)
+        return made[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.full) for n in RUNS])
+def test_every_check_of_a_whole_run_passes(runs, name):
+    failed = [r for r in check_run(runs(name).path) if r.state == "failed"]
+    assert failed == []
+    assert (runs(name).metrics["optim/steps"] == 2).all()
+
+
+def test_gigpo_compares_steps_that_start_alike(runs):
+    metrics, tokens = runs("gigpo").metrics, runs("gigpo").tokens(update=0)
+    assert (metrics["credit/steps_shared"] > 0.3).all()  # every attempt at a task begins with the same observation
+    assert (metrics["credit/step_advantage_abs"] > 0).all()
+    within = tokens.groupby("trajectory")["advantage"].nunique()
+    assert (within > 1).any()
+
+
+def test_rlsd_changes_sizes_and_never_signs(runs):
+    run = runs("rlsd")
+    assert run.metrics["credit/scale_share"].tolist() == [0.5, 0.25]
+    tokens = run.tokens(update=0).merge(run.trajectories(0)[["id", "advantage"]], left_on="trajectory", right_on="id", suffixes=("", "_group"))
+    taught = tokens[tokens["mask_opd"] & (tokens["advantage_group"] != 0)]
+    factor = taught["advantage"] / taught["advantage_group"]
+    assert len(taught) and (factor > 0).all() and factor.between(0.9 - 1e-6, 1.1 + 1e-6).all() and factor.std() > 0
+    assert taught["gate"].isna().all() and taught["delta"].notna().all()
+
+
+def test_opid_reads_a_steps_own_skill_at_critical_steps_alone(runs):
+    run = runs("opid")
+    told, tokens, skills = run.step_skills(0), run.tokens(update=0), run.skills(0)
+    used = told[told["accepted"]]
+    assert len(used) and used.groupby("trajectory").size().max() <= 5 and set(skills["analyzer"]) == {"scripted"}
+    critical = set(zip(used["trajectory"], used["step"]))
+    own = [pair in critical for pair in zip(tokens["trajectory"], tokens["step"])]
+    assert 0 < sum(own) < len(own)
+    assert run.metrics["credit/step_skill_tokens"].iloc[0] == pytest.approx(sum(own) / tokens["mask_opd"].sum())
+    assert (run.metrics["credit/added_abs"] > 0).all()
+
+
+def test_a_ramp_sets_the_coefficient_of_each_update(runs):
+    assert runs("ramp").metrics["opd/coefficient"].tolist() == pytest.approx([0.0025, 0.005])
+
+
+@pytest.mark.full
+def test_after_a_stop_nobody_writes_what_nobody_reads(runs):
+    stop = runs("stop").metrics
+    assert stop["opd/coefficient"].tolist() == [0.01, 0.0]
+    assert stop["opd/mask_coverage"].tolist()[1] == 0 and runs("stop").skills(1).empty
+
+
+@pytest.mark.parametrize("name", ["rlsd", *(pytest.param(n, marks=pytest.mark.full) for n in ("ramp", "gigpo"))])
+def test_a_stopped_and_resumed_run_repeats_every_bit(runs, micro, tmp_path, same_run, stopped_and_resumed, name):
+    same_run(stopped_and_resumed(micro(*RUNS[name], *SHORT), tmp_path / "run"), runs(name))
