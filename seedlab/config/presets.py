@@ -30,7 +30,7 @@ _LATER = (
     "rollout.skill", "evaluation.skill", "skills.library", "skills.retrieve", "skills.snapshot_tries", "objective.opd_form", "objective.ratio",
     "objective.step_weight", "objective.step_discount", "objective.schedule", "objective.schedule_updates", "objective.skill_advantage",
     "objective.scale_share", "objective.scale_updates", "objective.scale_low", "objective.scale_high", "objective.episode_coef", "objective.step_coef",
-    "objective.critical_steps",
+    "objective.critical_steps", "objective.support", "objective.support_k", "objective.average_skills", "objective.baseline",
 )  # fmt: skip
 # Complaints of pydantic that a key's meaning makes clear.
 _OUT_OF_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "string_pattern_mismatch")
