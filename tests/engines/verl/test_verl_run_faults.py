@@ -26,7 +26,7 @@ from seedlab.train.tasks import tasks_of_update
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(2 * LIMIT_S + 200)]
 COLLECTIVE_S = 60.0
-RUN = ("initial=base", "method=grpo", "objective.opd_coef=0")
+RUN = ("initial=base", "method=grpo", "evaluation.panels=[dev]")
 LIMITS = ("cluster.episode_timeout_s=20", f"cluster.collective_timeout_s={COLLECTIVE_S}")
 GONE = "is gone (ActorDiedError); the run stops and can be resumed"
 
@@ -95,7 +95,7 @@ class Place:
 def place(verl_python, own_cache, tmp_path_factory):
     """Stopped by SIGTERM in update 0, in which one environment hangs."""
     place = Place(verl_python, own_cache, tmp_path_factory.mktemp("verl-faults"))
-    process = place.start("train", "micro", "evaluation.panels=[dev]", *RUN, *TWO_RANKS, *LIMITS, "--out", place.run)
+    process = place.start("train", "micro", *RUN, *TWO_RANKS, *LIMITS, "--out", place.run)
     place.send_in_rollout(process, signal.SIGTERM)
     assert place.end(process) == 130, place.words()
     yield place

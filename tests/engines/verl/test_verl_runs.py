@@ -25,7 +25,7 @@ def seed_run(under_verl, own_cache, tmp_path_factory):
 
 
 def test_seed_takes_the_same_course_as_in_process(seed_run, own_cache, tmp_path):
-    assert_same_course(seed_run, local_run(tmp_path / "local", own_cache))
+    assert_same_course(seed_run, local_run(tmp_path / "local", own_cache, *SETTINGS))
     assert seed_run.manifest["model"]["world_size"] == 2
     results = check_run(seed_run.path)
     assert not [r for r in results if r.state == "failed"] and sum(r.state == "passed" for r in results) >= 9, results

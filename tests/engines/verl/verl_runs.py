@@ -16,7 +16,7 @@ def local_run(folder, own_cache, *overrides):
     from seedlab.train.run import train
 
     assert os.environ["SEEDLAB_CACHE"] == str(own_cache)
-    return train(load_config("micro", [*SETTINGS, *overrides]), folder)
+    return train(load_config("micro", overrides), folder)
 
 
 def weights(run):
