@@ -112,6 +112,8 @@ def _gate(run: Run) -> str:
     objective, count = run.config.objective, 0
     if objective.opd_coef == 0:
         raise Skipped("the method has no gate (objective.opd_coef=0)")
+    if objective.average_skills > 1:
+        raise Skipped("the gate is a mean over several skills, whose log-probs are not stored apart (objective.average_skills)")
     for update, tokens in _each_tokens(run):
         taught, other = tokens[tokens["mask_opd"]], tokens[~tokens["mask_opd"]]
         if other["gate"].notna().any() or other["delta"].notna().any():

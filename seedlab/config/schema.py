@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedlab.config.bounds import contradictions
 
-WRITTEN_SKILLS = ("own", "shuffled", "scripted", "external")  # objective.skill_from that ask an analyzer in every update
-OWN_SKILLS = ("own", "shuffled")  # objective.skill_from whose texts the policy's own snapshot writes
+WRITTEN_SKILLS = ("own", "shuffled", "mate", "sibling", "scripted", "external")  # objective.skill_from that ask an analyzer in every update
+OWN_SKILLS = ("own", "shuffled", "mate", "sibling")  # objective.skill_from whose texts the policy's own snapshot writes
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -198,7 +198,7 @@ class ObjectiveConfig(Section):
     aggregation: Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "fixed"] = Field("token-mean", description="how token losses become one number, over the whole minibatch")
     fixed_denominator: float = Field(4096.0, gt=0, description="tokens; used by aggregation=fixed only")
     teacher: Literal["live", "once"] = Field("live", description="score the skill context under live theta, or once per update under theta_old")
-    skill_from: Literal["own", "static", "scripted", "external", "shuffled", "empty"] = Field("own", description="whose skill the teacher reads: its own hindsight skill, a library's, the scripted analyzer's, that of the external analyzer (external.kind), another trajectory's, or none")
+    skill_from: Literal["own", "static", "scripted", "external", "shuffled", "mate", "sibling", "empty"] = Field("own", description="whose skill the teacher reads: its own hindsight skill, a library's, the scripted analyzer's, that of the external analyzer (external.kind), another trajectory's, that of another attempt at the same task or at another task of its type, or none")
     analyzer_snapshot: Literal["synchronised", "initial"] = Field("synchronised", description="weights that write skills: the rollout policy's, or those Stage 2 started from")
     refresh_every: int = Field(1, ge=1, description="updates between refreshes of the analyzer snapshot")
     where: Literal["all", "tied", "successes", "failures"] = Field("all", description="trajectories that the distillation term applies to")
@@ -208,6 +208,10 @@ class ObjectiveConfig(Section):
     )
     schedule: Literal["constant", "ramp", "decay", "stop"] = Field("constant", description="opd_coef over the updates: constant, rising to its value over schedule_updates, falling to 0 over them, or 0 from that update on")
     schedule_updates: int = Field(100, ge=1, description="updates of a schedule that is not constant")
+    support: Literal["sampled", "topk", "full"] = Field("sampled", description="what the gated term supervises in each context: the sampled token, the student's support_k likeliest tokens and the rest as one, or the whole vocabulary; for own skills the last two are another, biased target")
+    support_k: int = Field(32, ge=1, description="support=topk: tokens that are supervised apart")
+    average_skills: int = Field(1, ge=1, le=64, description="skills whose gates are averaged: further ones of the trajectory's neighbours (skill_from=mate or sibling), or sampled anew from its own analyzer (skill_from=own, analyzer.temperature above 0); each is one more scoring of every token")
+    baseline: Literal["none", "mean", "context"] = Field("none", description="what is subtracted from the gate: nothing; the mean gate of the minibatch's other trajectories, less those whose skill was written from this one; or the expected gate in the token's own context under a group mate's skill (one more scoring of both contexts)")
     skill_advantage: Literal["none", "scaled", "added"] = Field("none", description="what the teacher does to a token's advantage: nothing, scale its size (RLSD), or add to it (OPID)")
     scale_share: float = Field(0.5, ge=0, le=1, description="skill_advantage=scaled: share of the teacher's weight at the first update")
     scale_updates: int = Field(100, ge=1, description="skill_advantage=scaled: updates over which that share falls linearly to 0")

@@ -70,6 +70,8 @@ class Skill:
     tokens: int
     raw: str = ""
     steps: list["StepSkill"] = field(default_factory=list)  # of its critical steps (objective.critical_steps)
+    contrast: "Skill | None" = None  # of a group mate, for the gate's baseline (objective.baseline=context)
+    others: list["Skill"] = field(default_factory=list)  # further ones that a teacher reads apart (objective.average_skills)
 
 
 @dataclass

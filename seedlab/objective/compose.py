@@ -16,7 +16,8 @@ from seedlab.config.schema import ObjectiveConfig
 from seedlab.objective import aggregate as aggregation
 from seedlab.objective import credit, losses
 from seedlab.objective.aggregate import Denominators
-from seedlab.objective.distillation import distil
+from seedlab.objective.baseline import centred
+from seedlab.objective.distillation import averaged, distil
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,9 @@ class TokenBatch:
     logp_teacher: same tokens with the skill in context, or None.  entropy: of the student's distribution (gradient),
     or None.  advantage: of the token's trajectory.  mask_policy: 1 on sampled tokens of scored trajectories.
     mask_opd: 1 where such a token also has a usable skill.  mask_step: 1 where that is a skill of the token's own step, or
-    None where no step has one.
+    None where no step has one.  baseline: what is subtracted from the gate, or None.  more_teachers: [B, L, S - 1]
+    log-probs behind further skills, NaN where there are fewer, or None.  support: the term over the vocabulary
+    (gradient) that stands in place of the sampled token's, or None.
     """
 
     logp: torch.Tensor
@@ -39,12 +42,17 @@ class TokenBatch:
     mask_policy: torch.Tensor
     mask_opd: torch.Tensor
     mask_step: torch.Tensor | None = None
+    baseline: torch.Tensor | None = None
+    more_teachers: torch.Tensor | None = None
+    support: torch.Tensor | None = None
 
     def __post_init__(self):
-        for name in ("logp_old", "logp_ref", "logp_teacher", "entropy", "advantage", "mask_policy", "mask_opd", "mask_step"):
+        for name in ("logp_old", "logp_ref", "logp_teacher", "entropy", "advantage", "mask_policy", "mask_opd", "mask_step", "baseline", "support"):
             value = getattr(self, name)
             if value is not None and value.shape != self.logp.shape:
                 raise ValueError(f"TokenBatch.{name} is {tuple(value.shape)}, but logp is {tuple(self.logp.shape)}")
+        if self.more_teachers is not None and self.more_teachers.shape[:2] != self.logp.shape:
+            raise ValueError(f"TokenBatch.more_teachers is {tuple(self.more_teachers.shape)}, but logp is {tuple(self.logp.shape)}")
 
     def with_opd_mask(self, mask_opd: torch.Tensor) -> "TokenBatch":
         return replace(self, mask_opd=mask_opd)
@@ -139,6 +147,14 @@ def objective(inputs: TokenBatch, denominators: MinibatchDenominators, cfg: Obje
         opd = distil(
             cfg.opd_form, _inside(logp, kept_opd), _inside(inputs.logp_teacher, kept_opd), _inside(inputs.logp_old, kept_opd), cfg.beta
         )
+        if inputs.support is not None:  # the gate and Delta that are told remain those of the sampled token
+            opd = opd._replace(loss=inputs.support, coefficient=logp.detach().exp() * opd.coefficient)
+        if inputs.more_teachers is not None:
+            opd = averaged(_inside(logp, kept_opd), _inside(inputs.logp_teacher, kept_opd), inputs.more_teachers, cfg.beta)
+            sums["skills_read"] = _sum(1.0 + (~inputs.more_teachers.isnan()).sum(-1), kept_opd)
+        if inputs.baseline is not None:
+            opd = centred(opd, _inside(logp, kept_opd), _inside(inputs.logp_teacher, kept_opd), inputs.baseline)
+            sums["baseline"] = _sum(inputs.baseline, kept_opd)
         terms["opd"] = share.opd(opd.loss, kept_opd)
         sums |= {"opd_loss": _sum(opd.loss, kept_opd), "delta": _sum(opd.delta, kept_opd)}
         if opd.gate is not None:

@@ -39,6 +39,23 @@ def distil(form: str, logp, logp_teacher, logp_old, beta: float) -> Distillation
     raise ValueError(f"unknown objective.opd_form={form!r}; choose one of {', '.join(FORMS)}")
 
 
+def averaged(logp, logp_teacher, more_BLS, beta: float) -> Distillation:
+    """The mean of the gated terms of several skills: g = mean_s sigma(beta Delta_s), a lower-variance estimate of w_k.
+
+    `logp_teacher` [B, L] is behind the first skill, `more_BLS` behind the others, NaN where a token has fewer.  `delta` is
+    the mean of the Delta_s.
+    """
+    teacher = torch.cat([logp_teacher[..., None], more_BLS], -1).detach()
+    present = ~teacher.isnan()
+    teacher = torch.where(present, teacher, logp.detach()[..., None])
+    count = present.sum(-1)
+    delta = teacher - logp.detach()[..., None]
+    gate = torch.where(present, losses.gate(delta, beta), torch.zeros_like(delta))
+    loss = (gate * (teacher - logp[..., None])).sum(-1) / count
+    weight = gate.sum(-1) / count
+    return Distillation(loss, delta.sum(-1) / count, weight, weight)
+
+
 def log_ratio(logp, logp_teacher) -> Distillation:
     """-sg[l_t - l_s] l_s up to a constant: the detached log-ratio is the token's advantage.
 

@@ -30,7 +30,11 @@ def _chunk(hidden_MD, targets_M, head, temperature, want_entropy):
     logits = head(hidden_MD).float()
     if temperature != 1.0:
         logits = logits / temperature
-    logp_MV = torch.log_softmax(logits, dim=-1)
+    return log_probs_of_chunk(torch.log_softmax(logits, dim=-1), targets_M, want_entropy)
+
+
+def log_probs_of_chunk(logp_MV, targets_M, want_entropy=True):
+    """Log-probs and entropies [M] of `targets_M` from log-probs over the vocabulary."""
     logp_M = logp_MV.gather(1, targets_M[:, None])[:, 0]
     # A token that is masked to -inf adds 0 to the entropy and its gradient, not 0 * inf.
     finite_MV = logp_MV.clamp(min=torch.finfo(logp_MV.dtype).min)
@@ -63,6 +67,12 @@ def forward_rows(
     `packs` groups the indices of `rows` that share one line of the forward pass: positions start anew with each row, and
     no token attends to another row of its line.  Without it every row has a line of its own.
     """
+    hidden_MD, targets_M = hidden_of_rows(model, rows, pad_id=pad_id, packs=packs)
+    return token_logprobs(hidden_MD, targets_M, model.get_output_embeddings(), temperature=temperature, want_entropy=want_entropy)
+
+
+def hidden_of_rows(model, rows: Sequence[ScoreRow], *, pad_id: int = 0, packs: Sequence[Sequence[int]] | None = None):
+    """Hidden states [M, D] from which each scored token is predicted, and those tokens [M], row after row."""
     device = model.device
     ids_BL, positions_BL, mask_BLL, place_R = _lay_out(rows, packs, pad_id)
     layout = {}
@@ -74,8 +84,7 @@ def forward_rows(
     if any(p < 1 for r in rows for p in r.positions):
         raise ValueError("a token at position 0 has no context and cannot be scored")
     targets_M = ids_BL[line_M, position_M].to(device)
-    hidden_MD = hidden_BLD[line_M.to(device), (position_M - 1).to(device)]
-    return token_logprobs(hidden_MD, targets_M, model.get_output_embeddings(), temperature=temperature, want_entropy=want_entropy)
+    return hidden_BLD[line_M.to(device), (position_M - 1).to(device)], targets_M
 
 
 def _lay_out(rows, packs, pad_id):

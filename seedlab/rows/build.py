@@ -37,6 +37,8 @@ class TokenRow:
     no_teacher: str = "no skill"
     skill: Skill | None = None  # what the teacher reads
     step_teachers: list["StepTeacher"] = field(default_factory=list)
+    contrast: ScoreRow | None = None  # the same tokens behind a skill that owes them nothing
+    more_teachers: list[ScoreRow] = field(default_factory=list)  # the same tokens behind further skills
     extra: dict = field(default_factory=dict)
 
     @property
@@ -96,14 +98,18 @@ def attach_teacher(row: TokenRow, skill_prompt: Callable[[int], list[int]], limi
     `limit` is not shortened: the row keeps no teacher, its OPD mask is 0 and the policy row is untouched.  Returns
     whether a teacher was attached.
     """
+    row.teacher = twin_of(row, skill_prompt, limit)
+    if row.teacher is None:
+        row.no_teacher = "teacher context too long"
+    return row.teacher is not None
+
+
+def twin_of(row: TokenRow, skill_prompt: Callable[[int], list[int]], limit: int) -> ScoreRow | None:
+    """The row's sampled tokens behind another first prompt; None where that is longer than `limit`."""
     prompt = skill_prompt(row.first_step)
     ids = list(prompt) + row.ids[row.prompt_length :]
-    if len(ids) > limit:
-        row.no_teacher = "teacher context too long"
-        return False
     shift = len(prompt) - row.prompt_length
-    row.teacher = ScoreRow(ids, [p + shift for p in row.positions])
-    return True
+    return ScoreRow(ids, [p + shift for p in row.positions]) if len(ids) <= limit else None
 
 
 def attach_step_teacher(row: TokenRow, step: int, skill_prompt: Callable[[int], list[int]], limit: int) -> bool:

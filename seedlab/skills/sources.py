@@ -10,19 +10,21 @@ import numpy as np
 from seedlab.episodes.records import Skill, Trajectory
 from seedlab.errors import UserError
 from seedlab.skills.library import SkillLibrary
+from seedlab.skills.neighbours import NEIGHBOURS, neighbour_skills
 
-SOURCES = ("own", "static", "scripted", "external", "shuffled", "empty")
+SOURCES = ("own", "static", "scripted", "external", "shuffled", "mate", "sibling", "empty")
 
 
 def assign_skills(
     trajectories: Sequence[Trajectory], skills: Sequence[Skill], skill_from: str, rng_key: int, *,
-    library: SkillLibrary | None = None, drop_unusable: bool = True,
+    library: SkillLibrary | None = None, drop_unusable: bool = True, average: int = 1,
 ) -> dict[str, Skill | None]:
     """The skill of each trajectory's teacher context by trajectory id; None leaves the trajectory out of L_opd.
 
     `own`, `scripted`, `external`: the skill in `skills` that was written from the trajectory, by whichever analyzer wrote them.
     `shuffled`: a usable skill of another trajectory of this update, never its own, a function of `rng_key`; None where
-    no other has one.  `static`: the library's, by task type.  `empty`: the empty text, which bypasses validation, so
+    no other has one.  `mate`, `sibling`: a usable skill of another attempt at the same task, or at another task of the
+    same type, `average` of them (`neighbour_skills`).  `static`: the library's, by task type.  `empty`: the empty text, which bypasses validation, so
     that H(h, "") = h.  With `drop_unusable` off, unusable own skills stay in, as the paper's algorithm reads.
     Infrastructure failures have None.
     """
@@ -36,6 +38,8 @@ def assign_skills(
         return found | {i: s for i, s in chosen.items() if s is not None and (s.accepted or not drop_unusable)}
     if skill_from == "shuffled":
         return found | _derangement([written[t.id] for t in played if t.id in written and written[t.id].accepted], rng_key)
+    if skill_from in NEIGHBOURS:
+        return found | neighbour_skills(played, {i: s for i, s in written.items() if s.accepted}, skill_from, rng_key, average)
     if skill_from == "empty":
         return found | {t.id: _given(t, "", "empty", 0) for t in played}
     if skill_from == "static":

@@ -42,6 +42,8 @@ METRICS: dict[str, tuple[str, str]] = {
     "opd/share_failed": ("share", "gate mass on failed trajectories"),
     "opd/share_tied": ("share", "gate mass on trajectories of tied groups"),
     "opd/coefficient": ("1", "lambda_opd of this update, where objective.schedule changes it"),
+    "opd/skills_read": ("count", "skills whose gates are averaged, mean over tokens with a teacher"),
+    "opd/baseline_mean": ("1", "mean of what objective.baseline subtracts from the gates"),
     "credit/steps_shared": ("share", "steps whose observation another step of their group has too (gigpo)"),
     "credit/steps_tied": ("share", "groups of such steps whose returns are all equal, so that they add nothing (gigpo)"),
     "credit/step_advantage_abs": ("1", "mean size of a step's own advantage, before its weight (gigpo)"),

@@ -157,9 +157,16 @@ class Run:
 
     def step_skills(self, update: int) -> pd.DataFrame:
         """Skills of single critical steps; empty where the run asks for none (objective.critical_steps)."""
-        if "step_skills" not in self.tables("updates", update):
-            return pd.DataFrame({name: [] for name in TABLES["step_skills"].names})
-        return self._frame("updates", update, "step_skills")
+        return self._optional(update, "step_skills")
+
+    def more_skills(self, update: int) -> pd.DataFrame:
+        """Further skills that a teacher read apart, under the trajectory that was taught (objective.average_skills)."""
+        return self._optional(update, "more_skills")
+
+    def _optional(self, update: int, name: str) -> pd.DataFrame:
+        if name not in self.tables("updates", update):
+            return pd.DataFrame({column: [] for column in TABLES[name].names})
+        return self._frame("updates", update, name)
 
     def prompt_skills(self, update: int, kind: str = "updates") -> pd.DataFrame:
         """The skill in each trajectory's prompts and teacher's prompts, read back from their ids; `kind` eval: in its

@@ -6,6 +6,11 @@ import pyarrow as pa
 
 _text, _flag, _count, _real, _float32 = pa.string(), pa.bool_(), pa.int32(), pa.float64(), pa.float32()
 
+_SKILL = pa.schema([
+    ("id", _text), ("trajectory", _text), ("text", _text), ("accepted", _flag), ("reason", _text), ("analyzer", _text),
+    ("snapshot", _count), ("tokens", _count), ("raw", _text),
+])  # fmt: skip
+
 TABLES: dict[str, pa.Schema] = {
     # one row per trajectory of an update
     "trajectories": pa.schema([
@@ -24,10 +29,9 @@ TABLES: dict[str, pa.Schema] = {
         ("prompt_ids", pa.list_(_count)), ("response_ids", pa.list_(_count)),
         ("logprobs", pa.list_(_float32)), ("entropies", pa.list_(_float32)),
     ]),
-    "skills": pa.schema([
-        ("id", _text), ("trajectory", _text), ("text", _text), ("accepted", _flag), ("reason", _text), ("analyzer", _text),
-        ("snapshot", _count), ("tokens", _count), ("raw", _text),
-    ]),
+    "skills": _SKILL,
+    # further skills that a teacher read apart (objective.average_skills), under the trajectory that was taught
+    "more_skills": _SKILL,
     # one row per critical step that an analyzer told (objective.critical_steps); `accepted`: its teacher read it
     "step_skills": pa.schema([("trajectory", _text), ("step", _count), ("text", _text), ("accepted", _flag), ("reason", _text)]),
     # one row per trajectory and place: the skill that stood in its prompts (`prompt`) or in its teacher's (`teacher`)

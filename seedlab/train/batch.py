@@ -14,7 +14,8 @@ from seedlab.episodes.records import Skill, Trajectory
 from seedlab.objective.advantages import AdvantageResult, group_advantages
 from seedlab.objective.losses import opd_where_mask
 from seedlab.objective.step_advantages import step_advantages
-from seedlab.rows.build import TokenRow, attach_step_teacher, attach_teacher, build_rows
+from seedlab.rows.build import TokenRow, attach_step_teacher, attach_teacher, build_rows, twin_of
+from seedlab.skills.neighbours import written_from
 from seedlab.skills.steps import usable_steps
 from seedlab.train.session import Session
 from seedlab.train.tokens import PreparedBatch
@@ -57,6 +58,7 @@ def prepare_batch(
     )
     left_out: Counter = Counter()
     opd_mask = []
+    place = {t.id: number for number, t in enumerate(trajectories)}
     for row in rows:
         trajectory = trajectories[row.trajectory]
         reason = ""
@@ -77,6 +79,7 @@ def prepare_batch(
             policy_mask_B=advantages.scored_T[index].float(),
             opd_mask_B=torch.tensor(opd_mask) * advantages.scored_T[index].float(),
             tied_B=advantages.tied_T[index],
+            written_from=[_sources(row.skill, place) for row in rows],
         ),
         left_out,
     )
@@ -104,7 +107,15 @@ def give_teacher(session: Session, row: TokenRow, trajectory: Trajectory, skill:
         if step in row.step and not attach_step_teacher(row, step, with_text(own.text), limit):
             own.accepted, own.reason = False, "teacher context too long"
     row.skill = skill
+    row.more_teachers = [twin for other in skill.others if (twin := twin_of(row, with_text(other.text), limit)) is not None]
+    row.contrast = None if skill.contrast is None else twin_of(row, with_text(skill.contrast.text), limit)
     return ""
+
+
+def _sources(skill: Skill | None, place: dict[str, int]) -> frozenset[int]:
+    """Numbers of the trajectories that a teacher's skills were written from."""
+    names = [written_from(s) for s in [skill, *skill.others]] if skill is not None else []
+    return frozenset(place[name] for name in names if name in place)
 
 
 def _token_advantage(row: TokenRow, trajectory: Trajectory, advantages: AdvantageResult, cfg: Config) -> torch.Tensor:

@@ -19,6 +19,7 @@ from seedlab.config.schema import Config
 from seedlab.episodes.keys import stream_key
 from seedlab.episodes.records import Skill, Trajectory
 from seedlab.skills import OwnAnalyzer, ScriptedAnalyzer, SkillLibrary, assign_skills, count_reasons, write_skills
+from seedlab.skills.neighbours import averaged_skills, with_contrasts
 from seedlab.store import RunWriter
 from seedlab.store.checkpoint import latest_checkpoint
 from seedlab.store.frames import skill_frame, step_frame, step_skill_frame, trajectory_frame
@@ -150,23 +151,34 @@ class UpdateLoop:
         if not objective.uses_teacher:
             return [], None
         skills: list[Skill] = []
+        more: list[list[Skill]] = []
         if objective.writes_skills:
             generator, taken = self._analyzer(update)
             analyzer, contract, settings = self._writer(generator)
             before = (generator.prompt_tokens, generator.sampled_tokens)
+            draws = objective.average_skills if objective.skill_from == "own" else 1
             with ledger.phase("analyzer"), self.session.compute():
-                skills = write_skills(
-                    trajectories, analyzer, self.session.prompts, self.session.chat, settings, snapshot=taken, contract=contract,
-                    key=lambda t: stream_key(self.cfg.seed, "analyzer", t.id), critical_steps=objective.critical_steps,
-                ).skills
+                skills, *more = [
+                    write_skills(
+                        trajectories, analyzer, self.session.prompts, self.session.chat, settings, snapshot=taken, contract=contract,
+                        key=lambda t, draw=draw: stream_key(self.cfg.seed, "analyzer", t.id, *([draw] if draw else [])), critical_steps=objective.critical_steps,
+                    ).skills
+                    for draw in range(draws)
+                ]
             ledger.count("analyzer", generator.prompt_tokens - before[0] + generator.sampled_tokens - before[1])
         by_trajectory = {s.trajectory_id: s for s in skills}
         for trajectory in trajectories:
             trajectory.skill = by_trajectory.get(trajectory.id)
-        assigned = assign_skills(
-            trajectories, skills, objective.skill_from, stream_key(self.cfg.seed, "shuffle", update),
-            drop_unusable=self.cfg.analyzer.drop_unusable, library=self.library,
-        )
+        draws = [
+            assign_skills(
+                trajectories, written, objective.skill_from, stream_key(self.cfg.seed, "shuffle", update),
+                drop_unusable=self.cfg.analyzer.drop_unusable, library=self.library, average=objective.average_skills,
+            )
+            for written in [skills, *more]
+        ]
+        assigned = averaged_skills(draws) if more else draws[0]
+        if objective.baseline == "context":
+            assigned = with_contrasts(assigned, trajectories, skills, stream_key(self.cfg.seed, "contrast", update))
         return skills, assigned
 
     def _writer(self, generator):
@@ -188,6 +200,8 @@ class UpdateLoop:
             "steps": step_frame(trajectories),
             "skills": skill_frame(skills),
         }
+        if self.cfg.objective.average_skills > 1:
+            frames["more_skills"] = skill_frame([other for row in batch.rows if row.skill is not None and row.first_step == 0 for other in row.skill.others])
         if self.cfg.objective.critical_steps:
             frames["step_skills"] = step_skill_frame(skills)
         prompts = prompt_skill_frame(self.session.tokenizer, trajectories, batch.rows)

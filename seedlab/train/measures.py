@@ -146,6 +146,10 @@ def credit_metrics(result: UpdateResult, advantages: AdvantageResult, objective:
             "credit/steps_shared": steps.shared, "credit/steps_tied": steps.tied,
             "credit/step_advantage_abs": _mean(v for values in played for v in values.abs().tolist()),
         }
+    if objective.average_skills > 1:
+        out["opd/skills_read"] = means.get("skills_read")
+    if objective.baseline != "none":
+        out["opd/baseline_mean"] = means.get("baseline")
     if objective.skill_advantage != "none":
         out["credit/shift_mean"] = means.get("credit_shift")
     if objective.skill_advantage == "added":

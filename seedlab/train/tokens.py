@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from seedlab.config.schema import Stage2Config
+from seedlab.config.schema import ObjectiveConfig, Stage2Config
 from seedlab.episodes.keys import stream_key
+from seedlab.objective.baseline import leave_out_means
 from seedlab.objective.compose import ObjectiveOutput, TokenBatch
+from seedlab.objective.losses import gate
 from seedlab.objective.metrics import WeightedMeans
 from seedlab.policy.score import ScoreRow
 from seedlab.rows.build import TokenRow, split_minibatches
@@ -29,6 +31,8 @@ class PreparedBatch:
     logp_old: list[torch.Tensor] | None = None  # under theta_old where it was scored anew; None takes the sampler's
     logp_ref: list[torch.Tensor] | None = None
     logp_teacher_once: list[torch.Tensor] | None = None
+    written_from: list[frozenset[int]] | None = None  # per row: the trajectories that the teacher's skills were written from
+    baseline: dict[int, torch.Tensor] | None = None  # by row [n]: subtracted from its gates, set with each minibatch's teacher
 
 
 @dataclass
@@ -63,13 +67,42 @@ def teacher_log_probs(
     batch: PreparedBatch, indices: Sequence[int], score: Callable[[list[ScoreRow]], list[tuple[torch.Tensor, object]]]
 ) -> tuple[list[torch.Tensor], int]:
     """Log-probs [n] of the sampled tokens of the rows `indices` behind their skills, zeros where a row is masked out, and
-    how many tokens were read for them.  `score` is the engine's, under the weights of the moment."""
-    found = [torch.zeros(len(batch.rows[i].positions)) for i in indices]
-    parts = [(out, *part) for out, i in zip(found, indices) if batch.opd_mask_B[i] > 0 for part in batch.rows[i].teacher_parts()]
-    scored = score([row for _, row, _ in parts]) if parts else []
-    for (out, _, places), (logp, _) in zip(parts, scored):
-        out[places] = logp.float()
-    return found, sum(len(row.ids) for _, row, _ in parts)
+    how many tokens were read for them.  `score` is the engine's, under the weights of the moment.
+
+    Where any row of the batch has further teachers (objective.average_skills) they are [n, S], NaN where a row has fewer.
+    """
+    several = 1 + max((len(row.more_teachers) for row in batch.rows), default=0)
+    found = [torch.zeros(len(batch.rows[i].positions), several) for i in indices]
+    parts = []
+    for out, i in zip(found, indices):
+        out[:, 1:] = torch.nan
+        if batch.opd_mask_B[i] > 0:
+            row = batch.rows[i]
+            parts += [(out, scored, places, 0) for scored, places in row.teacher_parts()]
+            parts += [(out, twin, list(range(len(row.positions))), column) for column, twin in enumerate(row.more_teachers, 1)]
+    scored = score([row for _, row, _, _ in parts]) if parts else []
+    for (out, _, places, column), (logp, _) in zip(parts, scored):
+        out[places, column] = logp.float()
+    return [out[:, 0] if several == 1 else out for out in found], sum(len(row.ids) for _, row, _, _ in parts)
+
+
+def first_skill(teacher: torch.Tensor) -> torch.Tensor:
+    """[n] of a row's log-probs, which are [n, S] where a teacher reads several skills."""
+    return teacher if teacher.ndim == 1 else teacher[:, 0]
+
+
+def set_baseline(batch: PreparedBatch, indices: Sequence[int], teacher: list[torch.Tensor] | None, cfg: ObjectiveConfig) -> None:
+    """The baseline of the minibatch `indices` for objective.baseline=mean, from its teacher's log-probs and those under
+    theta_old; otherwise none."""
+    batch.baseline = None
+    if cfg.baseline != "mean" or cfg.opd_coef == 0 or teacher is None:
+        return
+    gates = [
+        (gate(t - old, cfg.beta) if t.ndim == 1 else gate(t - old[:, None], cfg.beta).nanmean(-1)) if batch.opd_mask_B[i] > 0 else old[:0]
+        for i, t, old in zip(indices, teacher, old_log_probs(batch, indices))
+    ]
+    found = leave_out_means(gates, [batch.rows[i].trajectory for i in indices], [batch.written_from[i] for i in indices])
+    batch.baseline = {i: torch.full((len(batch.rows[i].positions),), b) for i, b in zip(indices, found)}
 
 
 def step_skill_mask(row: TokenRow) -> torch.Tensor:
@@ -92,11 +125,13 @@ def token_batch(
         logp=pad(logp),
         logp_old=pad(old_log_probs(batch, indices)).to(device),
         logp_ref=None if batch.logp_ref is None else pad([batch.logp_ref[i] for i in indices]).to(device),
-        logp_teacher=None if teacher is None else pad(teacher).to(device),
+        logp_teacher=None if teacher is None else pad([first_skill(t) for t in teacher]).to(device),
+        more_teachers=pad([t[:, 1:] for t in teacher]).to(device) if teacher and teacher[0].ndim == 2 else None,
         entropy=None if entropy is None else pad(entropy),
         advantage=pad([batch.advantage[i] for i in indices]).to(device),
         mask_policy=(present * batch.policy_mask_B[index][:, None]).to(device),
         mask_opd=(present * batch.opd_mask_B[index][:, None]).to(device),
+        baseline=None if batch.baseline is None else pad([batch.baseline[i] for i in indices]).to(device),
         mask_step=pad([step_skill_mask(r) for r in rows]).to(device) if any(r.step_teachers for r in batch.rows) else None,
     )
 

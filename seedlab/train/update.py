@@ -5,20 +5,26 @@ The mathematics is `seedlab.objective`; here tokens meet weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import torch
 
 from seedlab.config.schedule import at_update
-from seedlab.config.schema import Config
+from seedlab.config.schema import Config, ObjectiveConfig
 from seedlab.objective.compose import TokenBatch, minibatch_denominators, objective
 from seedlab.objective.metrics import WeightedMeans
+from seedlab.objective.support import expected_gate, support_loss
 from seedlab.policy.load import Policy
-from seedlab.policy.score import forward_rows, plan_micro_batches, score
+from seedlab.policy.score import ScoreRow, forward_rows, plan_micro_batches, score
+from seedlab.policy.vocabulary import forward_pairs
+from seedlab.rows.build import TokenRow
 from seedlab.train.diverged import Diverged, broken_terms, learning_rate_advice
 from seedlab.train.session import Ledger, Progress, silent
 from seedlab.train.tokens import (
-    PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, teacher_log_probs, token_batch, token_frame,
+    PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, pad, set_baseline, teacher_log_probs, token_batch, token_frame,
 )  # fmt: skip
 
 class Updater:
@@ -79,6 +85,7 @@ class Updater:
         frames: list[pd.DataFrame] = []
         for number, indices in enumerate(parts):
             teacher = self._teacher_rows(batch, indices, ledger, update)
+            self._set_baseline(batch, indices, teacher, at_update(self.cfg.objective, update), ledger)
             if number == 0 and every and update % every == 0:
                 with ledger.phase("diagnostics"):
                     metrics |= self.gradient_norms(batch, indices, teacher, update)
@@ -99,6 +106,28 @@ class Updater:
             return [batch.logp_teacher_once[i] for i in indices]
         return self._teacher(batch, indices, ledger)
 
+    def _set_baseline(self, batch: PreparedBatch, indices: list[int], teacher, cfg: ObjectiveConfig, ledger: Ledger) -> None:
+        set_baseline(batch, indices, teacher, cfg)
+        if cfg.baseline != "context" or cfg.opd_coef == 0:
+            return
+        batch.baseline = {i: torch.zeros(len(batch.rows[i].positions)) for i in indices}
+        wanted = [i for i in indices if batch.opd_mask_B[i] > 0 and batch.rows[i].contrast is not None]
+        with ledger.phase("teacher"):
+            for places in self._micro(batch, wanted):
+                chosen = [wanted[p] for p in places]
+                _, _, found = self._pairs([batch.rows[i] for i in chosen], [batch.rows[i].contrast for i in chosen], cfg, expected_gate, grad=False)
+                batch.baseline |= {i: values.float().cpu() for i, values in zip(chosen, found)}
+        ledger.count("teacher", sum(len(batch.rows[i].ids) + len(batch.rows[i].contrast.ids) for i in wanted))
+
+    def _pairs(self, rows: list[TokenRow], twins: list[ScoreRow], cfg: ObjectiveConfig, term, *, grad: bool) -> list[list[torch.Tensor]]:
+        """Per row log-probs, entropies and `term(student_MV, teacher_MV, beta)` of its sampled tokens beside those of `twins`."""
+        with self.policy.compute(), torch.set_grad_enabled(grad):
+            columns = forward_pairs(
+                self.policy.model, [r.student for r in rows], twins, lambda student, other: term(student, other, cfg.beta),
+                temperature=self.temperature, pad_id=self.policy.pad_id,
+            )
+        return [list(x.split([len(r.positions) for r in rows])) for x in columns]
+
     def _tokens(self, batch: PreparedBatch, indices, logp: list, entropy: list, teacher: list | None) -> TokenBatch:
         return token_batch(batch, indices, logp, entropy, teacher, self.policy.model.device)
 
@@ -110,6 +139,18 @@ class Updater:
             )
         sizes = [len(r.positions) for r in rows]
         return list(logp.split(sizes)), list(entropy.split(sizes))
+
+    def _student(self, batch: PreparedBatch, indices, teacher: list | None, cfg: ObjectiveConfig) -> TokenBatch:
+        """The sampled tokens of the rows `indices` under the live weights, with the term over the vocabulary where it is asked for."""
+        if cfg.support == "sampled" or cfg.opd_coef == 0:
+            logp, entropy = self._forward(batch, indices)
+            return self._tokens(batch, indices, logp, entropy, teacher)
+        rows = [batch.rows[i] for i in indices]
+        # a row without a teacher stands beside itself; its mask leaves it out
+        twins = [r.teacher if batch.opd_mask_B[i] > 0 else r.student for i, r in zip(indices, rows)]
+        term = partial(support_loss, k=cfg.support_k if cfg.support == "topk" else None)
+        logp, entropy, support = self._pairs(rows, twins, cfg, term, grad=True)
+        return replace(self._tokens(batch, indices, logp, entropy, teacher), support=pad(support))
 
     def _micro(self, batch: PreparedBatch, indices: list[int]) -> list[list[int]]:
         """Places within `indices`, grouped to fit the token budget."""
@@ -134,8 +175,7 @@ class Updater:
         frames = []
         for places in self._micro(batch, indices):
             chosen = [indices[p] for p in places]
-            logp, entropy = self._forward(batch, chosen)
-            inputs = self._tokens(batch, chosen, logp, entropy, None if teacher is None else [teacher[p] for p in places])
+            inputs = self._student(batch, chosen, None if teacher is None else [teacher[p] for p in places], objective_cfg)
             output = objective(inputs, denominators, objective_cfg)
             if output.loss.requires_grad:
                 output.loss.backward()
@@ -165,9 +205,7 @@ class Updater:
         totals: dict[str, list] = {}
         for places in self._micro(batch, indices):
             chosen = [indices[p] for p in places]
-            logp, entropy = self._forward(batch, chosen)
-            part_teacher = None if teacher is None else [teacher[p] for p in places]
-            inputs = self._tokens(batch, chosen, logp, entropy, part_teacher)
+            inputs = self._student(batch, chosen, None if teacher is None else [teacher[p] for p in places], objective_cfg)
             tied = batch.tied_B[torch.tensor(chosen)][:, None].to(inputs.mask_opd.device)
             for name, which in wanted.items():
                 if which is None:

@@ -85,3 +85,60 @@ def test_after_a_stop_nobody_writes_what_nobody_reads(runs):
 @pytest.mark.parametrize("name", ["rlsd", *(pytest.param(n, marks=pytest.mark.full) for n in ("ramp", "gigpo"))])
 def test_a_stopped_and_resumed_run_repeats_every_bit(runs, micro, tmp_path, same_run, stopped_and_resumed, name):
     same_run(stopped_and_resumed(micro(*RUNS[name], *SHORT), tmp_path / "run"), runs(name))
+
+
+VARIANTS = {
+    "mate": ("objective.skill_from=mate",),
+    "sibling": ("objective.skill_from=sibling", "stage2.tasks_per_update=6", "stage2.group_size=2"),
+    "baseline": ("objective.skill_from=scripted", "objective.baseline=mean", "objective.opd_coef=0.5"),
+    "average-mates": ("objective.skill_from=mate", "objective.average_skills=2", "objective.baseline=mean", "objective.opd_coef=0.5"),
+    "context": ("objective.skill_from=scripted", "objective.baseline=context", "objective.opd_coef=0.5"),
+    "full": ("objective.skill_from=mate", "objective.support=full", "objective.opd_coef=0.5"),
+    "topk": ("objective.skill_from=scripted", "objective.support=topk", "objective.support_k=4", "env.layout=step", "env.history_window=2"),
+    "average-own": ("objective.average_skills=2", "analyzer.temperature=1.0", "env.layout=step", "env.history_window=2"),
+    "baseline-mate": ("objective.skill_from=mate", "objective.baseline=mean", "objective.opd_coef=0.5", "env.layout=step", "env.history_window=2"),
+}  # fmt: skip
+RUNS |= {name: ("method=seed/no-stage1", "analyzer.min_words=0", *settings) for name, settings in VARIANTS.items()}
+
+
+@pytest.mark.parametrize("name", ["mate", "baseline", "average-mates", "full", "context", *(pytest.param(n, marks=pytest.mark.full) for n in ("sibling", "baseline-mate", "average-own", "topk"))])
+def test_every_check_of_a_variant_passes(runs, name):
+    assert [r for r in check_run(runs(name).path) if r.state == "failed"] == []
+
+
+def test_the_gradient_of_a_token_is_its_gate_less_the_baseline(runs):
+    run = runs("baseline")
+    assert run.metrics["opd/baseline_mean"].between(0.3, 0.7).all()
+    tokens = run.tokens(update=0)
+    taught = tokens[tokens["mask_opd"]]
+    policy = (taught["ratio"] * taught["advantage"]).where(~taught["clipped"], 0.0)
+    baseline = taught["gate"] - (taught["net_coefficient"] - policy) / 0.5
+    assert (baseline.groupby([taught["trajectory"], taught["minibatch"]]).std() < 1e-4).all()  # one number per row
+    assert baseline.mean() == pytest.approx(run.metrics["opd/baseline_mean"][0], abs=1e-4)
+
+
+def test_the_gates_of_two_mates_are_averaged(runs):
+    run = runs("average-mates")
+    assert (run.metrics["opd/skills_read"] > 1.5).all()
+    first, other = run.prompt_skills(0), run.more_skills(0)
+    both = first.merge(other, on="trajectory")
+    assert len(both) and (both["source"] != both["analyzer"]).all()  # two different mates
+    tokens = run.tokens(update=0)
+    taught = tokens[tokens["mask_opd"] & (tokens["minibatch"] == 0)]
+    alone = taught["logp_teacher"] - taught["logp_student"]
+    assert (taught["delta"] - alone).abs().max() > 1e-4  # the mean over two skills is not the first one's
+
+
+@pytest.mark.full
+def test_own_skills_are_drawn_anew(runs):
+    run = runs("average-own")
+    both = run.skills(0).merge(run.more_skills(0), on="trajectory", suffixes=("", "_more"))
+    assert len(both) and (both["text"] != both["text_more"]).any()
+
+
+def test_mates_read_one_anothers_skills(runs):
+    read = runs("mate").prompt_skills(0)
+    assert len(read) and read["source"].str.startswith("mate:").all()
+    giver = read["source"].str.partition(":")[2]
+    task = lambda name: name.rsplit("/n", 1)[0]  # noqa: E731
+    assert (giver.map(task) == read["trajectory"].map(task)).all() and (giver != read["trajectory"]).all()

@@ -111,6 +111,18 @@ def test_micro_batches_never_change_the_gradient(request, layout, rule):
             assert record[term] == pytest.approx(first[term], abs=1e-5)
 
 
+@pytest.mark.parametrize("support", [{"support": "full"}, {"support": "topk", "support_k": 5}])
+def test_micro_batches_never_change_the_term_over_the_vocabulary(case, support):
+    found = []
+    for budget in (1, 10**6):
+        result, gradient = case.run(changes={"stage2": {"micro_batch_tokens": budget}, "objective": support})
+        found.append((gradient, result.records[0]["opd"]))
+    assert_equal(found[0][0], found[1][0])
+    assert found[0][1] == pytest.approx(found[1][1], abs=1e-5)
+    sampled = case.run()[1]
+    assert max(float((a - b).abs().max()) for a, b in zip(sampled, found[0][0])) > 1e-5
+
+
 @pytest.mark.parametrize("layout", ["case", "stepwise"])
 def test_rows_in_another_order_keep_their_own_values(request, layout):
     case = request.getfixturevalue(layout)
@@ -290,3 +302,25 @@ def test_measuring_the_terms_changes_no_step(case):
         case.run(changes={"stage2": {"log_gradient_terms_every": every}})
         hashes.append(model_hash(case.model))
     assert hashes[0] == hashes[1]
+
+
+def test_the_baseline_of_a_context_is_the_expected_gate_under_the_mates_skill(case):
+    """Against every token's gate one by one, from whole forward passes over each context."""
+    cfg = case.cfg.objective.model_copy(update={"baseline": "context"})
+    skills = {
+        t.id: Skill("s", t.id, TEXT, True, "ok", "own", 0, 5, contrast=Skill("m", t.id, "go to the fridge and open it now", True, "ok", "mate:x", 0, 5))
+        for t in case.trajectories
+    }  # fmt: skip
+    batch = case.batch(skills=skills)
+    case.model.load_state_dict(case.state)
+    updater = Updater(case.cfg, case.session.policy, None, None)
+    indices = list(range(len(batch.rows)))
+    updater._set_baseline(batch, indices, [torch.zeros(len(r.positions)) for r in batch.rows], cfg, Ledger(1))
+    row, found = batch.rows[2], batch.baseline[2]
+    temperature = case.cfg.rollout.temperature
+    with torch.no_grad():
+        student, other = (torch.log_softmax(case.model(torch.tensor([list(ids)])).logits[0] / temperature, -1) for ids in (row.ids, row.contrast.ids))
+    for place, (p, q) in enumerate(zip(row.positions, row.contrast.positions)):
+        pi = student[p - 1].exp()
+        assert found[place].item() == pytest.approx((pi * torch.sigmoid(cfg.beta * (other[q - 1] - student[p - 1]))).sum().item(), abs=1e-5)
+    assert found.std() > 0

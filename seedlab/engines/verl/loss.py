@@ -12,7 +12,7 @@ from seedlab.objective.compose import MinibatchDenominators, TokenBatch, objecti
 from seedlab.train.tokens import pad
 
 VISITED = "seedlab/visited"
-OPTIONAL = ("logp_ref", "logp_teacher", "mask_step")
+OPTIONAL = ("logp_ref", "logp_teacher", "mask_step", "baseline")
 FIELDS = ("logp_old", "advantage", "mask_policy", "mask_opd")
 UPDATE = "seedlab_update"  # coefficients with a schedule are a function of it
 COUNTS = ("policy_tokens", "policy_sequences", "opd_tokens", "opd_sequences")

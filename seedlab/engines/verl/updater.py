@@ -18,7 +18,7 @@ from seedlab.objective.metrics import WeightedMeans
 from seedlab.train.diverged import Diverged, learning_rate_advice
 from seedlab.train.session import Ledger, Progress, silent
 from seedlab.train.tokens import (
-    PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, step_skill_mask, teacher_log_probs, token_batch,
+    PreparedBatch, UpdateResult, minibatch_masks, minibatch_plan, old_log_probs, set_baseline, step_skill_mask, teacher_log_probs, token_batch,
     token_frame,
 )  # fmt: skip
 
@@ -44,6 +44,7 @@ class VerlUpdater:
         peak = 0.0
         for number, indices in enumerate(parts):
             teacher = self._teacher(batch, indices, ledger, update)
+            set_baseline(batch, indices, teacher, at_update(self.cfg.objective, update))
             with ledger.phase("student"):
                 visit, frame, terms = self._minibatch(batch, indices, teacher, number, means, update)
             ledger.count("student", sum(len(batch.rows[i].ids) for i in indices), backward=True)
@@ -119,6 +120,8 @@ def token_fields(batch: PreparedBatch, indices, teacher: list | None) -> dict[st
         fields["logp_ref"] = [batch.logp_ref[i] for i in indices]
     if teacher is not None:
         fields["logp_teacher"] = list(teacher)
+    if batch.baseline is not None:
+        fields["baseline"] = [batch.baseline[i] for i in indices]
     if any(row.step_teachers for row in batch.rows):
         fields["mask_step"] = [step_skill_mask(batch.rows[i]) for i in indices]
     return fields

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import torch
 
-from seedlab.config.presets import load_config
+from seedlab.config.presets import load_config, parse_overrides
+from seedlab.config.schedule import at_update
 from seedlab.engines.verl.config import compose
 from seedlab.engines.verl.loop import environment
 from seedlab.objective.compose import minibatch_denominators, objective
@@ -25,7 +26,7 @@ from seedlab.train.batch import advantages_of, prepare_batch
 from seedlab.train.session import Ledger, Session
 from seedlab.train.sft import make_optimizer
 from seedlab.train.tasks import group_episodes
-from seedlab.train.tokens import minibatch_masks, token_batch
+from seedlab.train.tokens import minibatch_masks, set_baseline, token_batch
 from seedlab.train.update import Updater
 
 
@@ -37,8 +38,8 @@ def batch_of(cfg, policy):
     for number, trajectory in enumerate(trajectories):  # an untrained policy ties every group otherwise
         trajectory.returned = float(number % 2)
     skills = write_skills(
-        trajectories, ScriptedAnalyzer(session.family, cfg.analyzer.contract), session.prompts, session.chat, cfg.analyzer,
-        snapshot=0, key=lambda t: 0,
+        trajectories, ScriptedAnalyzer(session.family, cfg.analyzer.contract, cfg.objective.critical_steps), session.prompts, session.chat,
+        cfg.analyzer, snapshot=0, key=lambda t: 0, critical_steps=cfg.objective.critical_steps,
     ).skills
     assigned = assign_skills(trajectories, skills, "scripted", 0)
     assigned = {t.id: assigned[t.id] if t.task_id in tasks[:2] else None for t in trajectories}
@@ -58,12 +59,13 @@ def in_process(cfg, policy, batch):
     updater = Updater(cfg, policy, None, optimizer)
     indices = list(range(len(batch.rows)))
     teacher = updater._teacher(batch, indices, Ledger(1))
+    set_baseline(batch, indices, teacher, cfg.objective)
     record, frame = updater._minibatch(batch, indices, teacher, 0, WeightedMeans(), 0)
     # gradients before the clip: scaled back by what the clip took
     scale = max(1.0, record["grad_norm"] / cfg.stage2.grad_clip)
     gradients = {n: p.grad * scale for n, p in policy.model.named_parameters()}
     coefficients = {
-        "policy": cfg.objective.rl_coef, "opd": cfg.objective.opd_coef, "kl": cfg.objective.kl_coef, "entropy": -cfg.objective.entropy_coef,
+        "policy": cfg.objective.rl_coef, "opd": at_update(cfg.objective, 0).opd_coef, "kl": cfg.objective.kl_coef, "entropy": -cfg.objective.entropy_coef,
     }  # fmt: skip
     loss = sum(c * record[name] for name, c in coefficients.items())
     return teacher, frame, loss, gradients, {n: p.detach().clone() for n, p in policy.model.named_parameters()}
@@ -106,7 +108,7 @@ def under_verl(cfg, folder, batch, teacher):
     denominators = minibatch_denominators(*minibatch_masks(batch, rows), cfg.objective)
     tu.assign_non_tensor(
         data, use_dynamic_bsz=True, max_token_len_per_gpu=cfg.stage2.micro_batch_tokens, temperature=cfg.rollout.temperature,
-        calculate_entropy=True, **loss_fields(denominators, UPDATE),
+        calculate_entropy=True, **loss_fields(denominators, update=0),
     )  # fmt: skip
     loss_fn = partial(seed_loss, cfg=cfg.objective)
     with engine.train_mode():
@@ -122,10 +124,10 @@ def under_verl(cfg, folder, batch, teacher):
     seen = {row: (torch.from_numpy(lp), torch.from_numpy(en)) for part in visited for row, lp, en in part if row < len(rows)}
     logp, entropy = ([seen[i][part] for i in rows] for part in (0, 1))
     inputs = token_batch(batch, rows, logp, entropy, teacher)
-    return objective(inputs, denominators, cfg.objective), inputs, float(loss), gradients, parameters, len(output["loss"])
+    return objective(inputs, denominators, at_update(cfg.objective, 0)), inputs, float(loss), gradients, parameters, len(output["loss"])
 
 
-def main(layout: str, aggregation: str, folder: str) -> None:
+def main(layout: str, aggregation: str, folder: str, *overrides: str) -> None:
     torch.distributed.init_process_group("gloo")
     torch.set_num_threads(1)
     cfg = load_config(
@@ -134,6 +136,7 @@ def main(layout: str, aggregation: str, folder: str) -> None:
             "engine": "verl", "env.layout": layout, "env.history_window": 2 if layout == "step" else None, "objective.opd_coef": 0.5,
             "objective.skill_from": "scripted", "objective.aggregation": aggregation, "objective.entropy_coef": 0.01 if layout == "step" else 0.0,
             "stage2.minibatches": 1, "stage2.micro_batch_tokens": 1024, "stage2.grad_clip": 0.1, "cluster.gpus": 2,
+            **parse_overrides(overrides),
         },
     )  # fmt: skip
     base = build_tiny_base(cfg)
@@ -145,7 +148,7 @@ def main(layout: str, aggregation: str, folder: str) -> None:
     sizes = [len(r.positions) for r in batch.rows]
     flat = lambda t: torch.cat([t[i, :n] for i, n in enumerate(sizes)])  # noqa: E731
     seen = {
-        "advantage": (flat(inputs.advantage), frame["advantage"]), "gate": (flat(output.gate), frame["gate"].fillna(0.0)),
+        "advantage": (flat(output.advantage), frame["advantage"]), "gate": (flat(output.gate), frame["gate"].fillna(0.0)),
         "logp": (flat(inputs.logp), frame["logp_student"]), "ratio": (flat(output.ratio), frame["ratio"]),
         "entropy": (flat(inputs.entropy), frame["entropy"]),
     }  # fmt: skip
@@ -158,6 +161,8 @@ def main(layout: str, aggregation: str, folder: str) -> None:
     report["parameters"] = max(float(((parameters[n] - verl_parameters[n]).abs() * clear[n]).max()) for n in parameters)
     report["clear"] = float(sum(c.sum() for c in clear.values()) / sum(c.numel() for c in clear.values()))
     report["moved"] = max(float((parameters[n] - p).abs().max()) for n, p in load_policy(base, cfg.model).model.named_parameters())
+    report["changed_advantages"] = float((flat(output.advantage) != flat(inputs.advantage * (inputs.mask_policy > 0))).sum())
+    report["sequence_ratio"] = float(flat(output.ratio).unique().numel() <= len(sizes))
     report |= {"opd_tokens": float(inputs.mask_opd.sum()), "tokens": float(inputs.mask_policy.sum()), "micro_batches": micro_batches}
     report["equal_ranks"] = _equal_on_ranks(verl_parameters)
     if torch.distributed.get_rank() == 0:
