@@ -160,10 +160,12 @@ def run_rollout(args: argparse.Namespace) -> int:
     # only now what takes seconds to import
     from seedlab.episodes.play import Episode
     from seedlab.policy.load import model_hash
+    from seedlab.train.library import library_for, skill_of_task
     from seedlab.train.open_session import open_session
 
+    library = library_for(cfg, model, wanted=True, overrides=overrides) if cfg.rollout.skill == "library" else None
     session, path = open_session(cfg, model, ProgressLine())
-    trajectory = session.play([Episode(task, 0)], phase="rollout", update=0, seed=cfg.seed, temperature=temperature)[0]
+    trajectory = session.play([Episode(task, 0, skill_of_task(library, session.family)(task))], phase="rollout", update=0, seed=cfg.seed, temperature=temperature)[0]
     _show_trajectory(trajectory)
     if target is None and saved is None:
         return 0
@@ -190,6 +192,8 @@ def _check_task(cfg, task: str) -> None:
 
 def _show_trajectory(trajectory) -> None:
     print(f"task: {trajectory.goal}")
+    if trajectory.prompt_skill:
+        print(f"skill in the prompt: {trajectory.prompt_skill}")
     for step in trajectory.steps:
         print(f"\n{step.observation}\n> {step.action}{'' if step.admissible else '   (not admissible)'}")
     print(f"\n{trajectory.final_observation}\n{'success' if trajectory.success else 'failure'}, return {trajectory.returned:g}, {len(trajectory.steps)} steps")
