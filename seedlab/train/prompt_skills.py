@@ -52,7 +52,7 @@ def prompt_skill_frame(tokenizer, trajectories: Sequence[Trajectory], rows: Sequ
 
 
 def _line(trajectory: Trajectory, place: str, source: str, text: str, prompts: int, found: int) -> tuple:
-    return trajectory.id, trajectory.task_type, place, source, text_hash(text), text, prompts, found
+    return trajectory.id, trajectory.task_type, place, source, text_hash(text), text, prompts, int(found)
 
 
 def _read(tokenizer, row: TokenRow, teacher: list[int], text: str) -> bool:

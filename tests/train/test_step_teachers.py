@@ -5,6 +5,7 @@ import torch
 
 from seedlab.episodes.records import Skill, StepSkill
 from seedlab.policy.score import score
+from seedlab.store.tables import write_table
 from seedlab.train.batch import advantages_of, prepare_batch
 from seedlab.train.prompt_skills import prompt_skill_frame
 from seedlab.train.tokens import step_skill_mask, teacher_log_probs, token_batch
@@ -87,10 +88,11 @@ def test_a_step_whose_skill_is_too_long_reads_the_episodes(played):
     assert len(whole) == len(batch.rows)
 
 
-def test_the_record_says_what_each_teacher_read(played):
+def test_the_record_says_what_each_teacher_read(played, tmp_path):
     session, trajectories = played
     batch, _, _ = taught(session, trajectories, EPISODE, [(0, FIRST), (2, LAST)])
     frame = prompt_skill_frame(session.tokenizer, trajectories, batch.rows)
+    write_table(tmp_path / "record.parquet", "prompt_skills", frame)
     of_first = frame[frame["trajectory"] == trajectories[0].id]
     assert dict(zip(of_first["place"], of_first["text"])) == {"teacher": EPISODE, "teacher of step 0": FIRST, "teacher of step 2": LAST}
     assert (frame["found"] == frame["prompts"]).all() and len(frame) == 3 * len(trajectories)
