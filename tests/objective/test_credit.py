@@ -178,7 +178,7 @@ OPID = ObjectiveConfig(opd_coef=0.0, kl_coef=0.0, skill_advantage="added", episo
 def test_opid_adds_the_signed_shift_with_the_weight_of_the_skill_that_is_read():
     b = batch()
     b = replace(b, mask_step=(torch.arange(5) % 2 == 0).expand(6, 5).double())
-    coefficient = torch.where(b.mask_step > 0, 0.7, 0.1) * b.mask_opd
+    coefficient = (0.1 + 0.6 * b.mask_step) * b.mask_opd
     expected = b.advantage + coefficient * (b.logp_teacher - b.logp_old)
     _, out = run(b, OPID)
     torch.testing.assert_close(out.advantage, expected * b.mask_policy, atol=1e-15, rtol=0)
