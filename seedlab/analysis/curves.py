@@ -116,8 +116,8 @@ def gates(runs: Runs, by_outcome: bool = False) -> pd.DataFrame:
                     success = taught["trajectory"].map(won)
                     parts = {"success": taught[success], "failure": taught[~success]}
                 for outcome, part in parts.items():
-                    if len(part):
-                        gate = part["gate"].to_numpy(dtype=float)
+                    gate = part["gate"].dropna().to_numpy(dtype=float)  # not every form of distillation has one
+                    if len(gate):
                         rows.append((arm.name, seed, update, outcome, len(gate), gate.mean(), gate.std(), *np.quantile(gate, GATE_QUANTILES)))
     names = [f"q{round(100 * q):02d}" for q in GATE_QUANTILES]
     frame = pd.DataFrame(rows, columns=["arm", "seed", "update", "outcome", "tokens", "mean", "sd", *names])

@@ -77,6 +77,8 @@ def role_of(cfg: Config) -> str:
     """What an arm is for in the comparison; what it does decides, not what its method is called."""
     objective = cfg.objective
     start = "sft" if starts_from_stage1(cfg) else "base"
+    if "library" in (cfg.rollout.skill, cfg.evaluation.skill) or (objective.opd_coef and objective.opd_form != "gate"):
+        return "other"
     if cfg.stage2.updates == 0:
         return f"start-{start}"
     if objective.rl_coef == 0:

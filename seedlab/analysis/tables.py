@@ -51,9 +51,9 @@ def tie_rates(runs: Runs) -> pd.DataFrame:
 
 
 def gate_histogram(run: Run, update: int, bins: int = 40) -> pd.DataFrame:
-    """Columns low, high, tokens, share over [0, 1]; only tokens with a teacher count.  No rows where there is none."""
+    """Columns low, high, tokens, share over [0, 1]; only tokens with a gate count.  No rows where there is none."""
     tokens = run.tokens(update=update)
-    gate = tokens.loc[tokens["mask_opd"], "gate"].to_numpy(dtype=float)
+    gate = tokens.loc[tokens["mask_opd"], "gate"].dropna().to_numpy(dtype=float)
     if not len(gate):
         return pd.DataFrame({"low": [], "high": [], "tokens": [], "share": []})
     counts, edges = np.histogram(gate, bins=bins, range=(0.0, 1.0))

@@ -25,8 +25,9 @@ def add_commands(subparsers) -> None:
     evaluate = subparsers.add_parser(
         "evaluate",
         help="evaluate a model on a panel",
-        description="Play every task of a panel once per sample, without skills, and report macro and micro success. The model is a run, "
-        "a checkpoint folder, a Hugging Face folder or a hub id.",
+        description="Play every task of a panel once per sample and report macro and micro success. No prompt has a skill, and that is "
+        "proved; evaluation.skill=library puts a static skill into each (of a run: its own library, unless skills.library names another). The "
+        "model is a run, a checkpoint folder, a Hugging Face folder or a hub id.",
         epilog="example: seedlab evaluate --model Qwen/Qwen2.5-3B-Instruct --panel alfworld/unseen --set model.revision=main",
     )
     evaluate.add_argument("words", metavar="[PRESET] [KEY=VALUE ...]", nargs="*", help="protocol; default: the panel's benchmark in the paper's setting")
@@ -73,15 +74,19 @@ def run(args: argparse.Namespace) -> int:
     refuse_unknown_panels(request.panels, make_family(cfg.env).panels())
     # only now what takes seconds to import, and the weights
     from seedlab.train.evaluate import evaluate
+    from seedlab.train.library import library_for
     from seedlab.train.open_session import open_session
 
+    library = library_for(cfg, args.model, wanted=cfg.evaluation.skill == "library", overrides=[*args.words, *args.overrides])
     # vLLM is worth its start on a GPU only
     sampler = cfg.cluster.generator if cfg.model.device == "cuda" else "local"
     session, path = open_session(cfg, args.model, ProgressLine(), sampler=sampler)
-    summary = evaluate(session, update=0, panels=request.panels).summary
+    known = () if library is None else tuple(library.texts.values())
+    summary = evaluate(session, update=0, panels=request.panels, skills=known, library=library).summary
     session.generator.close()
     for panel, row in summary.items():
-        print(f"{panel} ({row['episodes']} episodes, panel {row['panel_hash']}): macro {row['success_macro']:.4f}  micro {row['success_micro']:.4f}")
+        told = f", skills of library {row['skill']['library']}" if "skill" in row else ""
+        print(f"{panel} ({row['episodes']} episodes, panel {row['panel_hash']}{told}): macro {row['success_macro']:.4f}  micro {row['success_micro']:.4f}")
         for kind, part in row["by_type"].items():
             print(f"  {kind:34s} {part['successes']}/{part['episodes']}")
     if target is not None:

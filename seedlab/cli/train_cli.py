@@ -16,6 +16,7 @@ from seedlab.envs import check_settings
 from seedlab.errors import UserError
 from seedlab.jobs import find_run, submit_resume
 from seedlab.store.layout import UNTIL, configuration_of, default_out
+from seedlab.store.making_room import make_room
 
 
 def add_commands(subparsers) -> None:
@@ -32,6 +33,7 @@ def add_commands(subparsers) -> None:
 
     resume = _add(subparsers, "resume", "go on with an interrupted run", "seedlab resume runs/seed-1 --background", run_resume)
     resume.add_argument("folder", metavar="RUN", help="a run folder, or its name below runs/")
+    resume.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for this and later starts: keys that make room and change no result")
     resume.add_argument("--background", action="store_true", help="as a job; the same as `seedlab submit RUN --resume`")
     add_submission(resume)
 
@@ -112,11 +114,13 @@ def dry_run(cfg, out: str | None) -> int:
 
 def run_resume(args: argparse.Namespace) -> int:
     if args.background:
+        make_room(find_run(args.folder), args.overrides)
         return announce(submit_resume(find_run(args.folder), **submission_options(args)))
     if args.at_most or args.slurm or args.ray or args.backend != "local":
         raise UserError("--at-most, --backend, --slurm and --ray are for a job: add --background")
     folder, results = find_run(args.folder), output_file(args.results, "--results", "results.jsonl", make_parent=True)
     configuration_of(folder)
+    make_room(folder, args.overrides)
     # only now what takes seconds to import
     from seedlab.train.run import resume
     from seedlab.train.stage2 import Interrupted
@@ -156,10 +160,12 @@ def run_rollout(args: argparse.Namespace) -> int:
     # only now what takes seconds to import
     from seedlab.episodes.play import Episode
     from seedlab.policy.load import model_hash
+    from seedlab.train.library import library_for, skill_of_task
     from seedlab.train.open_session import open_session
 
+    library = library_for(cfg, model, wanted=True, overrides=overrides) if cfg.rollout.skill == "library" else None
     session, path = open_session(cfg, model, ProgressLine())
-    trajectory = session.play([Episode(task, 0)], phase="rollout", update=0, seed=cfg.seed, temperature=temperature)[0]
+    trajectory = session.play([Episode(task, 0, skill_of_task(library, session.family)(task))], phase="rollout", update=0, seed=cfg.seed, temperature=temperature)[0]
     _show_trajectory(trajectory)
     if target is None and saved is None:
         return 0
@@ -186,6 +192,8 @@ def _check_task(cfg, task: str) -> None:
 
 def _show_trajectory(trajectory) -> None:
     print(f"task: {trajectory.goal}")
+    if trajectory.prompt_skill:
+        print(f"skill in the prompt: {trajectory.prompt_skill}")
     for step in trajectory.steps:
         print(f"\n{step.observation}\n> {step.action}{'' if step.admissible else '   (not admissible)'}")
     print(f"\n{trajectory.final_observation}\n{'success' if trajectory.success else 'failure'}, return {trajectory.returned:g}, {len(trajectory.steps)} steps")

@@ -24,11 +24,14 @@ __all__ = [
 
 # What a method's bundle decides about; a change here on top of a bundle makes it the user's own assembly.
 _METHOD_KEYS = ("objective.", "initial", "stage1.enabled", "rollout.skill", "evaluation.skill", "skills.")
-# Keys that came later, with the value at which they change nothing: a configuration from before them keeps its hash.
-_NEUTRAL = {
-    "rollout.skill": "none", "evaluation.skill": "none", "skills.library": "builtin", "skills.retrieve": "both", "skills.snapshot_tries": 4,
-    "objective.opd_form": "gate",
-}  # fmt: skip
+# Keys that came after the first rows of results; their defaults change nothing, so that a configuration from before them
+# keeps its hash, and a finished cell of a sweep is known again.
+_LATER = (
+    "rollout.skill", "evaluation.skill", "skills.library", "skills.retrieve", "skills.snapshot_tries", "objective.opd_form", "objective.ratio",
+    "objective.step_weight", "objective.step_discount", "objective.schedule", "objective.schedule_updates", "objective.skill_advantage",
+    "objective.scale_share", "objective.scale_updates", "objective.scale_low", "objective.scale_high", "objective.episode_coef", "objective.step_coef",
+    "objective.critical_steps", "objective.support", "objective.support_k", "objective.average_skills", "objective.baseline",
+)  # fmt: skip
 # Complaints of pydantic that a key's meaning makes clear.
 _OUT_OF_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "string_pattern_mismatch")
 
@@ -207,22 +210,23 @@ def config_hash(config: Config, exclude_seed: bool = False) -> str:
     return hash_of_values(config.model_dump(mode="json"), exclude_seed)
 
 
-def _without_neutral(values: dict[str, Any]) -> dict[str, Any]:
-    """`values` without the later keys that change nothing in it; a section that holds no other key goes with them."""
-    out = dict(values)
-    for key, neutral in _NEUTRAL.items():
-        section, name = key.split(".")
-        inside = out.get(section)
-        if isinstance(inside, dict) and name in inside and inside[name] == neutral:
-            out[section] = {other: value for other, value in inside.items() if other != name}
-    added = {key.split(".")[0] for key in _NEUTRAL}
-    return {section: value for section, value in out.items() if value != {} or section not in added}
+def _without_later_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` without the later keys at their defaults; a section that holds no other key goes with them."""
+    fields = dict(schema_fields(Config))
+    later = {key: json.loads(json.dumps(fields[key].get_default(call_default_factory=True))) for key in _LATER}
+    out: dict[str, Any] = {}
+    for section, inside in values.items():
+        if isinstance(inside, dict) and any(key.startswith(f"{section}.") for key in later):
+            inside = {name: value for name, value in inside.items() if f"{section}.{name}" not in later or later[f"{section}.{name}"] != value}
+            if not inside:
+                continue
+        out[section] = inside
+    return out
 
 
 def hash_of_values(stored: Mapping[str, Any], exclude_seed: bool = False) -> str:
     """`config_hash` of the JSON form itself, as it lies in a run folder: a key that a later schema adds is not in it."""
-    values = {key: value for key, value in stored.items() if key != "cluster" and not (exclude_seed and key == "seed")}
-    values = _without_neutral(values)
+    values = {key: value for key, value in _without_later_defaults(stored).items() if key != "cluster" and not (exclude_seed and key == "seed")}
     generator = stored.get("cluster", {}).get("generator", "local")
     if generator != "local":
         values["generator"] = generator

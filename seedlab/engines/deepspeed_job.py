@@ -12,8 +12,9 @@ from pathlib import Path
 from seedlab.config.schema import ClusterConfig, ModelConfig
 from seedlab.errors import UserError
 from seedlab.store.process import alive, own_start
+from seedlab.train.diverged import Diverged
+from seedlab.train.room import ran_out, words
 from seedlab.train.sft import Document, SftSettings
-
 
 # pid and start of the process that started the training, for its workers
 PARENT = "SEEDLAB_SFT_PARENT"
@@ -42,6 +43,30 @@ class SftJob:
     settings: SftSettings
     documents: list[Document]
     batches: list[list[int]]
+
+
+CAUSE = "cause.json"
+
+
+def tell(folder: Path, error: Exception) -> None:
+    """Leave a cause that the user can mend for the process that started the training; the first of the workers is heard."""
+    if not (isinstance(error, Diverged) or ran_out(error)):
+        return
+    told = {"diverged": isinstance(error, Diverged), "words": words(error)}
+    try:
+        with open(folder / CAUSE, "x", encoding="utf-8") as out:
+            json.dump(told, out)
+    except FileExistsError:
+        return
+
+
+def told(folder: Path) -> Exception | None:
+    """The error that a worker left with `tell`: Diverged, or MemoryError."""
+    file = folder / CAUSE
+    if not file.exists():
+        return None
+    cause = json.loads(file.read_text(encoding="utf-8"))
+    return (Diverged if cause["diverged"] else MemoryError)(cause["words"])
 
 
 def write_job(job: SftJob) -> None:

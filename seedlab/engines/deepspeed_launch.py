@@ -14,7 +14,7 @@ from typing import Callable
 import torch
 
 from seedlab.config.runtime import child_environment
-from seedlab.engines.deepspeed_job import PARENT, SftJob, parent_mark, write_job
+from seedlab.engines.deepspeed_job import CAUSE, PARENT, SftJob, parent_mark, told, write_job
 from seedlab.errors import UserError
 from seedlab.store.files import tail_rows
 
@@ -39,14 +39,15 @@ def train_with_deepspeed(job: SftJob, on_step: Callable[[int, int, float], None]
     """Train and return the loss of each step; the weights are then in ``job.folder/result``.
 
     A folder with checkpoints of the same job goes on where it stopped.  One machine: `cluster.gpus` processes.  The
-    processes end with this one.  Raises UserError without DeepSpeed, DistributedTrainingFailed where one died.
+    processes end with this one.  Raises UserError without DeepSpeed, Diverged or MemoryError where a process ended so,
+    DistributedTrainingFailed where one died of anything else.
     """
     require_deepspeed()
     if job.model.device == "cuda" and torch.cuda.device_count() < job.cluster.gpus:
         raise UserError(f"cluster.gpus={job.cluster.gpus}, but torch sees {torch.cuda.device_count()} CUDA devices on this machine")
     if (job.folder / "result").exists():
         shutil.rmtree(job.folder / "result")
-    for stale in ("losses.json", "progress.jsonl"):
+    for stale in ("losses.json", "progress.jsonl", CAUSE):
         (job.folder / stale).unlink(missing_ok=True)
     write_job(job)
     command = [
@@ -72,6 +73,8 @@ def train_with_deepspeed(job: SftJob, on_step: Callable[[int, int, float], None]
             except subprocess.TimeoutExpired:
                 process.kill()  # its workers end by themselves at their next step
                 process.wait()
+    if process.returncode != 0 and (cause := told(job.folder)) is not None:
+        raise cause
     if process.returncode != 0:
         tail = "\n".join(last_words(log.read_text(errors="replace").splitlines()))
         raise DistributedTrainingFailed(

@@ -18,12 +18,12 @@ import torch
 import torch.distributed as dist
 
 from seedlab.config.schema import ClusterConfig, ModelConfig
-from seedlab.engines.deepspeed_job import SftJob, parent_lives, read_job
+from seedlab.engines.deepspeed_job import SftJob, parent_lives, read_job, tell
 from seedlab.errors import UserError
 from seedlab.policy.load import load_policy
 from seedlab.store.checkpoint import latest_checkpoint, save_checkpoint
 from seedlab.store.files import SCHEMA_VERSION, append_line
-from seedlab.train.sft import DocumentLoss, Parts, SftSettings, Stepper, make_optimizer, plan_parts, train_documents
+from seedlab.train.sft import STAGE1, DocumentLoss, Parts, SftSettings, Stepper, make_optimizer, plan_parts, train_documents
 
 STATE = "state"  # folder of DeepSpeed's own files inside a checkpoint
 
@@ -168,7 +168,8 @@ def train(job: SftJob) -> None:
 
     before = stepper.restore()
     losses = train_documents(
-        policy.model, job.documents, job.batches, job.settings, pad_id=policy.pad_id, stepper=stepper, before=before, on_step=on_step
+        policy.model, job.documents, job.batches, job.settings, pad_id=policy.pad_id, stepper=stepper, before=before, on_step=on_step,
+        **STAGE1,
     )
     found = latest_checkpoint(job.folder)
     if found is None or found[0] != len(losses):
@@ -194,8 +195,16 @@ def export(job: SftJob, checkpoint: Path) -> None:
     policy.save(job.folder / "result")
 
 
-if __name__ == "__main__":
+def main(folder: Path) -> None:
+    """Train the job in `folder`; what ended it stands there too, where the user can mend it."""
     try:
-        train(read_job(Path(sys.argv[1])))
-    except UserError as error:
-        sys.exit(f"error: {error}")
+        train(read_job(folder))
+    except (UserError, MemoryError, RuntimeError) as error:
+        tell(folder, error)
+        if isinstance(error, UserError):
+            sys.exit(f"error: {error}")
+        raise
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

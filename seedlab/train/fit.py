@@ -10,8 +10,9 @@ import torch
 
 from seedlab.config.schema import Config
 from seedlab.policy.load import Policy, load_policy
+from seedlab.train.room import room
 from seedlab.train.session import Progress
-from seedlab.train.sft import Document, SftSettings, Stepper, batches_by_count, train_documents
+from seedlab.train.sft import STAGE1, Document, SftSettings, Stepper, batches_by_count, train_documents
 
 
 def sft_settings(cfg: Config) -> SftSettings:
@@ -26,7 +27,7 @@ def fit(cfg: Config, policy: Policy, pool: Sequence[Document], progress: Progres
     """Train `policy` on `pool` for `stage1.epochs`; returns the loss of each step.
 
     `source` is where the policy's weights came from, and `work` a folder for DeepSpeed's checkpoints: both are used by
-    cluster.sft_zero_stage > 0 only.
+    cluster.sft_zero_stage > 0 only.  Raises Diverged and OutOfMemory, with the keys to change.
     """
     settings = sft_settings(cfg)
     batches = batches_by_count(len(pool), cfg.stage1.batch_size, cfg.stage1.epochs, cfg.stage1.seed)
@@ -37,10 +38,10 @@ def fit(cfg: Config, policy: Policy, pool: Sequence[Document], progress: Progres
     if not cfg.cluster.sft_zero_stage:
         policy.model.train()
         stepper = Stepper(policy.model, settings, pad_id=policy.pad_id, compute=policy.compute)
-        losses = train_documents(
-            policy.model, pool, batches, settings, pad_id=policy.pad_id, stepper=stepper, on_step=on_step,
-            called="Stage 1's SFT", rate_key="stage1.learning_rate",
-        )
+        with room(cfg, "sft", STAGE1["called"]):
+            losses = train_documents(
+                policy.model, pool, batches, settings, pad_id=policy.pad_id, stepper=stepper, on_step=on_step, **STAGE1
+            )
         policy.model.eval()
         return losses
     from seedlab.engines.deepspeed_job import SftJob
@@ -49,9 +50,9 @@ def fit(cfg: Config, policy: Policy, pool: Sequence[Document], progress: Progres
     policy.model.to("cpu")  # the GPUs belong to the training's processes now
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    losses = train_with_deepspeed(
-        SftJob(work, source, cfg.model, cfg.cluster, cfg.threads, settings, list(pool), batches), on_step
-    )
+    job = SftJob(work, source, cfg.model, cfg.cluster, cfg.threads, settings, list(pool), batches)
+    with room(cfg, "sft", STAGE1["called"]):
+        losses = train_with_deepspeed(job, on_step)
     trained = load_policy(work / "result", cfg.model.model_copy(update={"device": "cpu"}), trainable=True)
     policy.model.load_state_dict(trained.model.state_dict())
     policy.model.to(cfg.model.device).eval()

@@ -5,10 +5,11 @@ What lies in the folder is what the run uses, also after it was resumed: the ski
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from seedlab.config.schema import Config
+from seedlab.envs import make_family
 from seedlab.episodes.keys import stream_key
 from seedlab.episodes.play import Episode
 from seedlab.episodes.records import Skill, Trajectory
@@ -17,7 +18,7 @@ from seedlab.skills import OwnAnalyzer, SkillLibrary, count_reasons, write_skill
 from seedlab.skills.library import BUILTIN, SNAPSHOT
 from seedlab.store import RunError, RunWriter
 from seedlab.store.files import write_folder
-from seedlab.store.layout import LIBRARY
+from seedlab.store.layout import LIBRARY, configuration_of
 
 
 def library_of(cfg: Config, family) -> SkillLibrary | None:
@@ -52,6 +53,23 @@ def run_library(cfg: Config, run: Path, session, writer: RunWriter, *, next_upda
     write_folder((run / LIBRARY).parent, lambda folder: library.save(folder / Path(LIBRARY).name))
     writer.event("skill library", source=cfg.skills.library, hash=library.hash, texts=len(library.texts))
     return library
+
+
+def library_for(cfg: Config, model: str | None, *, wanted: bool, overrides: Sequence[str]) -> SkillLibrary | None:
+    """The static skills of something outside a run, such as an evaluation of the weights `model` under `cfg`.
+
+    A run's own library, where `model` is one and no override under `skills.` names another; else, if a prompt is to have a
+    skill (`wanted`), that of `cfg`.  Raises UserError where only a run's first snapshot could write it.
+    """
+    family = make_family(cfg.env)
+    run = None if model is None else Path(model)
+    if run is not None and (run / LIBRARY).exists() and not any(text.startswith("skills.") for text in overrides):
+        return stored_library(configuration_of(run), run, family)
+    if not wanted:
+        return None
+    if cfg.skills.library == SNAPSHOT:
+        raise UserError(f"skills.library={SNAPSHOT} is written by a run's first snapshot, and {model or 'no model'} is no run that has it; name a file")
+    return library_of(cfg, family)
 
 
 def task_type_of(family, task_id: str) -> str:

@@ -29,6 +29,7 @@ from seedlab.train.external import external_analyzer
 from seedlab.train.library import run_library, skill_of_task
 from seedlab.train.measures import analyzer_metrics, credit_metrics, rollout_metrics, step_skill_metrics, token_metrics
 from seedlab.train.prompt_skills import prompt_skill_frame
+from seedlab.train.room import OutOfMemory, room
 from seedlab.train.session import Ledger, Progress, Session, silent
 from seedlab.train.tasks import group_episodes, tasks_of_update
 from seedlab.train.tokens import PreparedBatch, UpdateResult
@@ -86,8 +87,10 @@ class UpdateLoop:
         for update in range(self.next_update, total):
             try:
                 self.one_update(update)
-            except Diverged as error:
-                raise Diverged(f"{error}; {self.run} keeps its checkpoint of update {saved}, from which `seedlab resume` would go on") from error
+            except (Diverged, OutOfMemory) as error:
+                there = latest_checkpoint(self.run) is not None
+                place = f"from its checkpoint of update {saved}" if there else "from Stage 2's start: there is no checkpoint yet"
+                raise type(error)(f"{error}; `seedlab resume` would take {self.run} on {place}") from error
             self.next_update = update + 1
             due = (update + 1) % self.cfg.stage2.checkpoint_every == 0 or update + 1 == total
             if due or stop_requested():
@@ -117,7 +120,8 @@ class UpdateLoop:
         skills, assigned = self._skills(update, trajectories, ledger)
         self.session.forget(trajectories)
         batch, left_out = prepare_batch(self.session, trajectories, advantages, assigned)
-        result = self.updater.run(batch, seed=cfg.seed, update=update, ledger=ledger, progress=silent)
+        with room(cfg, "update", f"update {update}"):
+            result = self.updater.run(batch, seed=cfg.seed, update=update, ledger=ledger, progress=silent)
         self.session.weights_changed()
         if result.entropy_old is not None:
             fill_entropies(trajectories, batch, result.entropy_old)

@@ -24,7 +24,8 @@ def prompt_skill_frame(tokenizer, trajectories: Sequence[Trajectory], rows: Sequ
     """A line per trajectory and place: `prompt` where it was played with a skill, `teacher` where a teacher read one.
 
     `prompts` counts its prompts (of teachers: its rows), `found` those whose ids hold the text; the empty skill is found
-    where the teacher's ids are the student's.
+    where the teacher's ids are the student's.  Of several skills that a row's teachers read (step skills, averaged ones) it
+    is the first.
     """
     lines = []
     for trajectory in trajectories:

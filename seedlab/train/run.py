@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from seedlab.config.names import flatten
 from seedlab.config.presets import config_hash
 from seedlab.config.schema import Config
 from seedlab.config.starting import refuse_to_start
@@ -21,6 +22,7 @@ from seedlab.policy.load import load_policy
 from seedlab.store import RunWriter
 from seedlab.store.checkpoint import latest_checkpoint, verify_checkpoint
 from seedlab.store.layout import complete, configuration_of
+from seedlab.store.making_room import with_room
 from seedlab.store.reader import Run
 from seedlab.store.results import append_result, result_row
 from seedlab.store.status import read_status
@@ -53,18 +55,20 @@ def train(
     path = Path(out)
     if not (resume and _finished(cfg, path)):
         refuse_late_faults(cfg, last)
-    links = _links(path)
+    links, roomier = _links(path), with_room(cfg, path)
     writer = RunWriter.create(path, cfg, resume=resume)
     if until is None and _finished(cfg, path):
         writer.release()  # nothing is left to do, and what the run said of itself stays
         verify_checkpoint(latest_checkpoint(path)[1])
         _append(path, results)
         return Run(path)
+    if roomier != cfg:
+        writer.event("room made", settings=settings_changed(cfg, roomier))
     torch.set_num_threads(cfg.threads)
     writer.start()
     with stop_on_signals() as stop:
         try:
-            _phases(cfg, path, writer, Chain(cfg, writer, stop, progress, until, before=links), results)
+            _phases(roomier, path, writer, Chain(cfg, writer, stop, progress, until, before=links), results)
         except (Interrupted, KeyboardInterrupt) as error:
             writer.finish("interrupted", exit_code=130, error=str(error) or "interrupted")
             raise
@@ -89,6 +93,11 @@ def refuse_late_faults(cfg: Config, last: str) -> None:
         require()
     elif cfg.model.device != "cpu" and not _has_device(cfg.model.device):
         raise UserError(f"model.device={cfg.model.device}, but torch sees {torch.cuda.device_count()} CUDA devices; set model.device=cpu or run `seedlab doctor`")
+
+
+def settings_changed(before: Config, after: Config) -> dict[str, object]:
+    old, new = (flatten(c.model_dump(mode="json")) for c in (before, after))
+    return {key: value for key, value in new.items() if old[key] != value}
 
 
 def _has_device(name: str) -> bool:
@@ -178,7 +187,7 @@ def _write_manifest(cfg: Config, path: Path, writer: RunWriter, session: Session
     writer.manifest(
         environment_manifest()
         | {
-            "preset": cfg.preset, "method": cfg.method, "seed": cfg.seed, "config_hash": config_hash(cfg),
+            "preset": cfg.preset, "method": cfg.method, "seed": cfg.seed, "config_hash": config_hash(configuration_of(path)),
             "initial": Path(initial).name if cfg.model.path == "tiny" else initial,
             "model": model,
             "panels": {n: {"hash": p.hash, "tasks": len(p.task_ids)} for n, p in session.panels.items()},

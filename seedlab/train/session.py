@@ -19,6 +19,7 @@ from seedlab.episodes.records import Trajectory
 from seedlab.policy.load import Policy
 from seedlab.policy.local import LocalGenerator
 from seedlab.policy.protocol import Generator
+from seedlab.train.room import room
 
 Progress = Callable[[str, int, int, str], None]
 
@@ -65,9 +66,11 @@ class Session:
     def parameters(self) -> int:
         return self.policy.parameters
 
+    @contextmanager
     def compute(self):
-        """Context in which the policy's forward passes run in this process."""
-        return self.policy.compute()
+        """Context in which this process generates with the policy; raises OutOfMemory where it has no room to."""
+        with self.policy.compute(), room(self.cfg, "rollout", "generation"):
+            yield
 
     def _vllm(self) -> Generator:
         from seedlab.engines.vllm_generator import VllmGenerator, settings_of
@@ -93,7 +96,7 @@ class Session:
         settings = play_settings(
             self.cfg, phase=phase, update=update, seed=seed, temperature=temperature, track_progress=track_progress
         )
-        with self.policy.compute():
+        with self.compute():
             return play(
                 episodes, self.family, self.generator, self.policy.chat, self.prompts, self.cfg.env, settings,
                 on_done=count, at_once=at_once,

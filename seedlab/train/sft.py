@@ -14,6 +14,9 @@ from seedlab.policy.score import ScoreRow, forward_rows, pack_rows, plan_micro_b
 from seedlab.train.diverged import Diverged
 
 
+STAGE1 = {"called": "Stage 1's SFT", "rate_key": "stage1.learning_rate"}  # of `train_documents`, on whichever engine
+
+
 @dataclass(frozen=True)
 class Document:
     """`ids` [L] and a loss weight per token [L]; weight 0 is context only, and the first token is never a target."""

@@ -17,6 +17,7 @@ from seedlab.store.metrics import describe
 from seedlab.views.figures import bin_shares, curves_figure, curves_table, figure_html, histogram_figure
 from seedlab.views.template import empty, number, paragraph, table
 from seedlab.views.token_heatmap import choose_trajectory, heatmap
+from seedlab.views.token_story import taught_by
 
 GATE_EDGES = np.linspace(0.0, 1.0, 41)
 DELTA_EDGES = np.linspace(-1.0, 1.0, 41)
@@ -39,21 +40,24 @@ def gate(arms: Sequence[Arm]) -> str:
     if not len(first) and not len(last):
         return problems + empty(f"{arm.name} has no stored token with a teacher: tokens were not stored, or no skill was accepted.")
     palette = {"first": "#56B4E9", "last": "#D55E00", "success": "#0072B2", "failure": "#D55E00"}
-    gates = {k: f["gate"].to_numpy() for k, f in (("first", first), ("last", last)) if len(f)}
+    gates = {k: f["gate"].to_numpy() for k, f in (("first", first), ("last", last)) if f["gate"].notna().any()}
     by_outcome = {"success": last.loc[last["success"], "delta"].to_numpy(), "failure": last.loc[~last["success"], "delta"].to_numpy()}
     by_outcome = {k: v for k, v in by_outcome.items() if len(v)}
     rows = []
     for when, frame in (("first", first), ("last", last)):
         for outcome, part in (("success", frame[frame["success"]]), ("failure", frame[~frame["success"]])):
             d, g = part["delta"], part["gate"]
-            rows.append([when, outcome, len(part), number(d.mean()), number(d.std(ddof=0)), number((d.abs() < 0.02).mean()), number(g.mean()), number((g > 0.5).mean())])
+            rows.append([when, outcome, len(part), number(d.mean()), number(d.std(ddof=0)), number((d.abs() < 0.02).mean()), number(g.mean()), number((g > 0.5).mean() if gates else float("nan"))])
     lead = (
         f"Δ is the log-prob of a sampled token with the skill in context minus without; gate = σ(β Δ), one half where the skill changes "
         f"nothing. Tokens of {arm.name} with a teacher, all seeds, at the first and the last update whose tokens are stored. The histogram of Δ "
         "puts everything beyond ±1 into the outermost bins."
     )
     parts = [problems, paragraph(lead)]
-    parts.append(figure_html(histogram_figure(gates, "Gate", "gate", GATE_EDGES, palette), "fig-gate", _bins(gates, GATE_EDGES)))
+    if gates:
+        parts.append(figure_html(histogram_figure(gates, "Gate", "gate", GATE_EDGES, palette), "fig-gate", _bins(gates, GATE_EDGES)))
+    else:
+        parts.append(empty(f"{arm.name} distils without a gate (objective.opd_form={arm.config.objective.opd_form})."))
     if by_outcome:
         parts.append(figure_html(histogram_figure(by_outcome, "Δ by outcome, last stored update", "Δ, nats", DELTA_EDGES, palette), "fig-delta", _bins(by_outcome, DELTA_EDGES)))
     headers = ["update", "outcome", "tokens", "mean Δ", "sd Δ", "|Δ| < 0.02", "mean gate", "gate > ½"]
@@ -165,11 +169,9 @@ def tokens(arms: Sequence[Arm]) -> str:
                 continue
             row = played[played["id"] == chosen].iloc[0]
             own = written[written["trajectory"] == chosen]
-            source = run.config.objective.skill_from
-            by = "" if source == "own" else f"The teacher did not read this skill: objective.skill_from={source}."
             lead = f"From update {update} of {run.name}: the trajectory whose Δ varies most, so the clearest, not a typical one. Hover over a token for its values; what the environment said is grey."
             return paragraph(lead) + heatmap(
-                frame[frame["trajectory"] == chosen], steps[steps["trajectory"] == chosen], row, own.iloc[0] if len(own) else None, taught_by=by
+                frame[frame["trajectory"] == chosen], steps[steps["trajectory"] == chosen], row, own.iloc[0] if len(own) else None, taught_by=taught_by(run, update, chosen)
             )
     return empty(f"{arm.name} has no stored token with a teacher: tokens were not stored, or no skill was accepted.")
 

@@ -97,14 +97,25 @@ def load_story(run: Run, update: int, trajectory: str) -> Story:
     return Story(f"{run.name}, update {update}", found.iloc[0], tokens, steps, skill_card(run, update, trajectory), note)
 
 
+def taught_by(run: Run, update: int, trajectory: str) -> str:
+    """What the trajectory's teacher read, where that is not its own skill; an empty text where it is."""
+    source = run.config.objective.skill_from
+    if source == "own":
+        return ""
+    read = run.prompt_skills(update)
+    read = read[(read["trajectory"] == trajectory) & (read["place"] == "teacher")]
+    if read.empty:
+        return f"The teacher did not read this skill: objective.skill_from={source}."
+    return f"The teacher read another skill ({read['source'].iloc[0]}): {read['text'].iloc[0] or '(the empty text)'}"
+
+
 def skill_card(run: Run, update: int, trajectory: str) -> SkillCard | None:
     """The trajectory's own skill with its verdict, or why there is none."""
-    source = run.config.objective.skill_from
     if run.config.objective.opd_coef == 0:
         return SkillCard("No skill", "", None, "", f"{run.config.method} has no distillation term, so that nobody wrote a skill.")
     written = run.skills(update)
     own = written[written["trajectory"] == trajectory]
-    note = "" if source == "own" else f"The teacher did not read this skill: objective.skill_from={source}."
+    note = taught_by(run, update, trajectory)
     if own.empty:
         return SkillCard("No skill", "", None, "", note or "No skill was written for this trajectory.")
     row = own.iloc[0]

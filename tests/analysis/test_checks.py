@@ -123,7 +123,7 @@ def test_a_damaged_table_fails_without_stopping_the_other_checks(tmp_path):
 
 def test_command_exits_with_1_on_a_failure_and_0_on_a_sound_run(tmp_path, capsys):
     assert main(["check", str(fake_run(tmp_path / "ok"))]) == 0
-    assert "15 checks, 0 failed, 0 not made" in capsys.readouterr().out
+    assert "16 checks, 0 failed, 0 not made" in capsys.readouterr().out
     bad = fake_run(tmp_path / "bad", change=spoil("tokens", put("gate", lambda g: 0.1, taught)))
     assert main(["check", str(bad)]) == 1
     assert "failed      gate" in capsys.readouterr().out

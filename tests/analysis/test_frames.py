@@ -1,6 +1,6 @@
 from fake_run import config, fake_run
 
-from seedlab.analysis.frames import load_arms
+from seedlab.analysis.frames import arm_name, load_arms
 
 FOUR = {"updates": 4, "tasks_per_update": 2, "group_size": 4}
 
@@ -38,3 +38,12 @@ def test_where_nothing_is_finished_what_there_is_counts(tmp_path):
 def test_an_absent_metric_has_no_mean(tmp_path):
     found = arm(tmp_path, 4)
     assert found.curve("policy/absent").empty and found.late_mean("policy/absent") == {}
+
+
+def test_an_arm_with_skills_in_prompts_or_another_distillation_goes_by_its_method():
+    def name(method, start="base"):
+        return arm_name(config(method, start))
+
+    assert (name("grpo"), name("seed", "stage1")) == ("GRPO from base", "SEED from θ_sft")
+    for method in ("skill-grpo", "skill-grpo*", "skill-prompt", "skill-sd", "skill-sd/own", "sdar"):
+        assert name(method) == f"{method} from base"

@@ -8,7 +8,7 @@ from scipy import integrate, stats
 from seedlab.analysis import groups, tie_theory
 from seedlab.analysis.statistics import wilson_interval
 from seedlab.analysis.ties import PRECISION_LIMITS, fit_success_rates, tie_probability_of_beta
-from seedlab.objective.advantages import tie_probability
+from seedlab.objective.ties import tie_probability
 
 
 @pytest.mark.parametrize("a, b, size", [(1.0, 1.0, 4), (0.6, 1.5, 8), (3.0, 0.4, 2), (25.0, 40.0, 16)])

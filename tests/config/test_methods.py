@@ -106,3 +106,9 @@ def test_a_bundle_that_does_not_fit_is_refused_and_forgotten(own_methods):
     assert "mine" not in METHODS
     with pytest.raises(ConfigError, match="method 'grpo' exists already"):
         register(Bundle("grpo", "", {}, ""))
+
+
+def test_the_page_of_methods_has_a_row_for_each_that_can_run():
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]+`) \| (?:base|\$\\theta_\{sft\}\$) \|", page, re.M)
+    assert sorted(name for row in rows for name in re.findall(r"`([^`]+)`", row)) == sorted(AVAILABLE)

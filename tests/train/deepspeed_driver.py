@@ -45,7 +45,7 @@ def main(command, folder, stage, *rest):
         f"model.gradient_checkpointing={str(checkpointing).lower()}", "cluster.collective_timeout_s=120",
     ])  # fmt: skip
     make_policy(folder / "policy", cfg)
-    settings = SftSettings(5e-3, 0.1, 0.1, 0.01, (0.9, 0.95), 0.5, 64, 48)
+    settings = SftSettings(1e30 if "diverging" in rest else 5e-3, 0.1, 0.1, 0.01, (0.9, 0.95), 0.5, 64, 48)
     docs, batches = documents(), batches_by_count(9, 4, 6, seed=0)
     if command == "reference":
         torch.set_num_threads(1)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -110,3 +111,12 @@ def test_a_process_that_dies_ends_the_training_with_its_words(python, reference)
     assert process.returncode != 0
     assert "training with DeepSpeed ended with exit code 1" in output
     assert "cannot load a policy from" in output
+
+
+def test_a_training_that_diverges_says_which_key_to_lower(python, reference):
+    folder, _ = reference
+    shutil.rmtree(folder / "job", ignore_errors=True)
+    process = start(python, "train", str(folder), "2", "diverging")
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode != 0
+    assert re.search(r"Diverged: Stage 1's SFT: the loss of step \d+ of 18 is (nan|inf); lower stage1\.learning_rate=1e\+30$", output.strip()), output

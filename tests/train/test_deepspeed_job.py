@@ -1,16 +1,22 @@
 """Stage 1 on several processes, as far as one process can see: shares of a batch, the job's folder, refusals."""
 
 import subprocess
+import sys
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seedlab.config.schema import ClusterConfig, ModelConfig
 from seedlab.engines import deepspeed_launch
+from seedlab.engines import deepspeed_sft
 from seedlab.engines.deepspeed_job import PARENT, SftJob, parent_lives, parent_mark, read_job, write_job
 from seedlab.engines.deepspeed_sft import SharedLoss, deepspeed_config, shares
 from seedlab.errors import UserError
+from seedlab.train.diverged import Diverged
+from seedlab.train.fit import fit
+from seedlab.train.room import OutOfMemory
 from seedlab.train.sft import Document, SftSettings
 
 SETTINGS = SftSettings(1e-2, 0.1, 0.1, 0.0, (0.9, 0.95), 1.0, 40, 0)
@@ -80,3 +86,49 @@ def test_deepspeed_is_told_what_the_configuration_says():
     assert config["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
     assert (config["bf16"], config["gradient_clipping"]) == ({"enabled": True}, 1.0)
     assert "offload_optimizer" not in deepspeed_config(SETTINGS, ClusterConfig(sft_zero_stage=2), bfloat16=False)["zero_optimization"]
+
+
+WORKER = """
+import sys
+from pathlib import Path
+import torch
+from seedlab.engines import deepspeed_sft
+from seedlab.train.diverged import Diverged
+
+def train(job):
+    raise {error}
+
+deepspeed_sft.train = train
+deepspeed_sft.main(Path(sys.argv[-1]))
+"""
+
+
+@pytest.mark.parametrize(
+    "error, kind, words",
+    [
+        ("Diverged('the loss of step 3 is nan; lower stage1.learning_rate=1')", Diverged, "^the loss of step 3 is nan; lower stage1.learning_rate=1$"),
+        ("torch.OutOfMemoryError('CUDA out of memory.')", OutOfMemory, r"^Stage 1's SFT: out of memory \(CUDA out of memory\.\); lower stage2.micro_batch_tokens=4096 "),
+        ("RuntimeError('no such shape')", deepspeed_launch.DistributedTrainingFailed, "(?s)ended with exit code 1.*RuntimeError: no such shape"),
+    ],
+    ids=["diverged", "memory", "other"],
+)  # fmt: skip
+def test_what_a_worker_died_of_is_told_by_the_process_that_started_it(tmp_path, monkeypatch, random_policy, micro, error, kind, words):
+    """Torchrun's place is taken by one worker whose training fails."""
+    starter = tmp_path / "python"
+    starter.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{tmp_path}/worker.py' \"$@\"\n")
+    starter.chmod(0o755)
+    (tmp_path / "worker.py").write_text(WORKER.format(error=error))
+    monkeypatch.setattr(deepspeed_launch.sys, "executable", str(starter))
+    monkeypatch.setattr(deepspeed_launch.importlib.util, "find_spec", lambda name: name)
+    cfg = micro("cluster.sft_zero_stage=2", "cluster.gpus=1")
+    with pytest.raises(kind, match=words):
+        fit(cfg, random_policy(cfg), job(tmp_path).documents, lambda *told: None, source="some/folder", work=tmp_path / "work")
+
+
+def test_the_first_worker_to_fail_is_heard(tmp_path, monkeypatch):
+    write_job(job(tmp_path))
+    for error in (torch.OutOfMemoryError("rank 0"), Diverged("rank 1")):
+        monkeypatch.setattr(deepspeed_sft, "train", lambda job, error=error: (_ for _ in ()).throw(error))
+        with pytest.raises((torch.OutOfMemoryError, SystemExit)):
+            deepspeed_sft.main(tmp_path)
+    assert str(deepspeed_launch.told(tmp_path)) == "rank 0"

@@ -22,6 +22,7 @@ from seedlab.envs.protocol import InfrastructureError
 from seedlab.episodes.play import Episode, unplayed
 from seedlab.episodes.prompts import make_prompt_format
 from seedlab.episodes.records import Trajectory
+from seedlab.train.room import room
 from seedlab.train.session import LABELS, Progress, play_settings, silent
 
 PARTITION = "train"
@@ -42,8 +43,9 @@ class VerlSession:
         return nullcontext()
 
     def weights_changed(self) -> None:
-        """Wakes the rollout servers with the actor's new weights."""
-        self.trainer.wake()
+        """Wakes the rollout servers with the actor's new weights; OutOfMemory where they have no room beside it."""
+        with room(self.cfg, "rollout", "waking the rollout servers"):
+            self.trainer.wake()
 
     def forget(self, trajectories: list[Trajectory]) -> None:
         """Nothing is cached here; the servers keep their prefixes by themselves."""
@@ -66,7 +68,7 @@ class VerlSession:
                 self.progress(LABELS.get(phase, phase.strip("-")), done, len(episodes), "episodes")
 
         count(0)
-        self.trainer.wake()
+        self.weights_changed()
         block = at_once or len(episodes) or 1
         for start in range(0, len(episodes), block):
             out += self._block(episodes[start : start + block], settings, count)

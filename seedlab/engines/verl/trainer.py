@@ -83,6 +83,8 @@ class SeedTrainer(PPOTrainerSync):
         actors |= {f"rollout server {i}": s for i, s in enumerate(self.llm_server_manager.server_handles)}
         actors |= {f"training worker {i}": w for i, w in enumerate(self.actor_rollout_wg.workers)}
         self.liveness = Liveness(actors)
+        # an agent-loop worker imports for some time: its first episodes' limit on time must not pay for that
+        self.liveness.ready()
 
     # ---- what the session and the updater ask for
 

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from typing import Iterator
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
+from seedlab.envs.protocol import InfrastructureError
 from seedlab.errors import UserError
 
 PROBE_S = 5.0
+START_S = 1800.0  # a process that imports for so long is stuck
 
 
 class EngineFault(UserError):
@@ -41,11 +43,24 @@ class Liveness:
         self.actors = actors
         self._next = 0.0
 
+    def ready(self, limit_s: float = START_S) -> None:
+        """Waits for every actor's process to come up; EngineFault naming those that did not within `limit_s`."""
+        calls = {actor.__ray_ready__.remote(): name for name, actor in self.actors.items()}
+        done, missing = ray.wait(list(calls), num_returns=len(calls), timeout=limit_s)
+        if missing:
+            names = ", ".join(calls[call] for call in missing)
+            raise EngineFault(f"not up after {limit_s:g} s: {names}; the run stops and can be resumed")
+        with self.named():
+            ray.get(done)
+
     def check(self) -> None:
-        """Raises EngineFault naming the actors that are gone.  A busy one is no fault."""
+        """Raises EngineFault naming an actor that is gone.  A busy one is no fault."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + PROBE_S
+        self._probe()
+
+    def _probe(self) -> None:
         calls = {name: actor.__ray_ready__.remote() for name, actor in self.actors.items()}
         ready, _ = ray.wait(list(calls.values()), num_returns=len(calls), timeout=1.0)
         for name, call in calls.items():
@@ -60,12 +75,21 @@ class Liveness:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """A call in this block that meets a dead actor raises EngineFault with the name that the actor has here."""
+        """A call in this block that fails since an actor died raises EngineFault with the name that the actor has here.
+
+        The survivors' broken connections may be heard of before the death that broke them, hence the look around.
+        """
         try:
             yield
         except RayActorError as error:
             ids = {actor._actor_id.hex(): name for name, actor in self.actors.items()}
             raise gone(ids.get(error.actor_id, "a process of the engine"), error) from error
+        except (RayTaskError, InfrastructureError):
+            until = time.monotonic() + PROBE_S
+            while time.monotonic() < until:
+                self._probe()
+                time.sleep(0.5)
+            raise
 
 
 def gone(name: str, error: RayError) -> EngineFault:

@@ -1,7 +1,9 @@
 """A hung environment, a silent or dead rollout server: lost trajectories, named, and never a wait without end."""
 
 import asyncio
+import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +52,7 @@ from seedlab.episodes.play import Episode
 from seedlab.policy.load import load_policy
 from seedlab.train.base import build_tiny_base
 from seedlab.train.session import Session, play_settings
+from verl_faults import Lost
 
 folder = Path(sys.argv[1])
 cfg = load_config("micro", {"engine": "verl", "cluster.episode_timeout_s": 8.0, "cluster.generate_timeout_s": 1.0})
@@ -72,20 +75,10 @@ class Answers:
     async def generate(self, request_id, *, prompt_ids, sampling_params, image_data=None):
         return SimpleNamespace(token_ids=[sampling_params["stop_token_ids"][0]], log_probs=[-0.5], stop_reason="completed", extra_fields={"global_steps": 3})
 
-class Hangs:
-    def __init__(self, env):
-        self.env = env
-
-    def __getattr__(self, name):
-        return getattr(self.env, name)
-
-    def step(self, action):
-        time.sleep(600)
-
 def play(client, hang=False):
     loop = agent_loop.SeedAgentLoop(str(folder / "config.json"), str(base), client)
     if hang:
-        family = SimpleNamespace(make=lambda task_id, make=loop.scene.family.make: Hangs(make(task_id)))
+        family = SimpleNamespace(make=lambda task_id, make=loop.scene.family.make: Lost(make(task_id), lambda: time.sleep(600)))
         loop.scene = replace(loop.scene, family=family)
     started = time.monotonic()
     output = asyncio.run(loop.run({}, episode=pickle.dumps((Episode(task, 1), settings))))
@@ -119,4 +112,5 @@ os._exit(0)  # the hung environment's thread is still there
 @pytest.mark.full
 @pytest.mark.timeout(700)
 def test_lost_episodes_are_named_records(under_verl, tmp_path):
-    under_verl("-c", LOST, tmp_path)
+    here = Path(__file__).parent
+    under_verl("-c", LOST, tmp_path, env={"PYTHONPATH": f"{here.parents[2]}{os.pathsep}{here}"})
