@@ -13,6 +13,8 @@ from seedlab.skills.library import SkillLibrary, text_hash
 from seedlab.store.layout import LIBRARY
 from seedlab.store.reader import Run
 
+_OF_STEP = "teacher of step "
+
 
 def skills_in_prompts(run: Run) -> str:
     """The skill of each prompt and each teacher: found in its ids, and the one that the method takes it from."""
@@ -23,7 +25,8 @@ def skills_in_prompts(run: Run) -> str:
         frame = run.prompt_skills(update)
         where = f"update {update}"
         _each_line(where, frame)
-        _sources(where, frame, _texts_of(run, update), library)
+        _sources(where, frame[~frame["place"].str.startswith(_OF_STEP)], _texts_of(run, update), library)
+        _steps_of_teachers(where, frame[frame["place"].str.startswith(_OF_STEP)], run.step_skills(update))
         told += _played_with(run, update, frame)
         taught += _taught_with(run, update, frame)
         texts |= set(frame["hash"])
@@ -84,6 +87,16 @@ def _sources(where: str, frame: pd.DataFrame, written: Mapping[str, Sequence[str
         if row["text"] not in expected:
             given = " or ".join(map(repr, expected)) or "none"
             raise Broken(f"{where}: the {row['place']} of {owner} had the skill {row['text']!r}, but {source} gives {given}")
+
+
+def _steps_of_teachers(where: str, frame: pd.DataFrame, written: pd.DataFrame) -> None:
+    """A critical step's teacher read the usable skill that was written for that step."""
+    usable = written[written["accepted"].astype(bool)]
+    texts = {(name, f"{_OF_STEP}{step}"): text for name, step, text in zip(usable["trajectory"], usable["step"], usable["text"])}
+    for row in frame.to_dict("records"):
+        expected = texts.get((row["trajectory"], row["place"]))
+        if row["text"] != expected:
+            raise Broken(f"{where}: the {row['place']} of {row['trajectory']} had the skill {row['text']!r}, but {expected!r} was written for that step")
 
 
 def _played_with(run: Run, update: int, frame: pd.DataFrame) -> int:

@@ -229,7 +229,7 @@ def _no_leaks(run: Run) -> str:
         read, told_apart = run.prompt_skills(update), run.step_skills(update)
         texts = sorted({
             *written.loc[written["accepted"], "text"], *told_apart.loc[told_apart["accepted"].astype(bool), "text"],
-            *read.loc[(read["place"] == "teacher") & (read["text"] != ""), "text"],
+            *read.loc[read["place"].str.startswith("teacher") & (read["text"] != ""), "text"],
         })  # fmt: skip
         found = leaked_skills(texts, steps[~steps["trajectory"].isin(on_purpose)], tokenizer)
         if found.leaks:

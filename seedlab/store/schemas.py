@@ -34,7 +34,7 @@ TABLES: dict[str, pa.Schema] = {
     "more_skills": _SKILL,
     # one row per critical step that an analyzer told (objective.critical_steps); `accepted`: its teacher read it
     "step_skills": pa.schema([("trajectory", _text), ("step", _count), ("text", _text), ("accepted", _flag), ("reason", _text)]),
-    # one row per trajectory and place: the skill that stood in its prompts (`prompt`) or in its teacher's (`teacher`)
+    # one row per trajectory and place: the skill that stood in its prompts (`prompt`) or in its teacher's (`teacher`, `teacher of step 3`)
     "prompt_skills": pa.schema([
         ("trajectory", _text), ("task_type", _text), ("place", _text), ("source", _text), ("hash", _text), ("text", _text),
         ("prompts", _count), ("found", _count),  # prompts, and those whose ids really hold the text

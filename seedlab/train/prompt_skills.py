@@ -10,6 +10,7 @@ import pandas as pd
 from seedlab.episodes.records import Trajectory
 from seedlab.rows.build import TokenRow
 from seedlab.skills.library import text_hash
+from seedlab.skills.steps import usable_steps
 from seedlab.store.schemas import TABLES
 
 COLUMNS = tuple(TABLES["prompt_skills"].names)
@@ -21,11 +22,11 @@ def plain(text: str) -> str:
 
 
 def prompt_skill_frame(tokenizer, trajectories: Sequence[Trajectory], rows: Sequence[TokenRow] = ()) -> pd.DataFrame:
-    """A line per trajectory and place: `prompt` where it was played with a skill, `teacher` where a teacher read one.
+    """A line per trajectory and place: `prompt` where it was played with a skill, `teacher` where its teacher read one.
 
     `prompts` counts its prompts (of teachers: its rows), `found` those whose ids hold the text; the empty skill is found
-    where the teacher's ids are the student's.  Of several skills that a row's teachers read (step skills, averaged ones) it
-    is the first.
+    where the teacher's ids are the student's.  A critical step with a skill of its own has a line `teacher of step K`, counted
+    from 0.  Of several skills whose gates are averaged it is the first.
     """
     lines = []
     for trajectory in trajectories:
@@ -39,8 +40,14 @@ def prompt_skill_frame(tokenizer, trajectories: Sequence[Trajectory], rows: Sequ
             taught.setdefault(row.trajectory, []).append(row)
     for index, of_one in taught.items():
         skill = of_one[0].skill
-        found = sum(_read(tokenizer, row, skill.text) for row in of_one)
+        found = sum(_read(tokenizer, row, row.teacher.ids[: row.prompt_length + len(row.teacher.ids) - len(row.ids)], skill.text) for row in of_one)
         lines.append(_line(trajectories[index], "teacher", skill.analyzer, skill.text, len(of_one), found))
+        for row in of_one:
+            for part in row.step_teachers:
+                step, shift = row.step[part.places[0]], part.row.positions[0] - row.positions[part.places[0]]
+                text = usable_steps(skill)[step].text
+                found = _read(tokenizer, row, part.row.ids[: row.prompt_length + shift], text)
+                lines.append(_line(trajectories[index], f"teacher of step {step}", skill.analyzer, text, 1, found))
     return pd.DataFrame(lines, columns=COLUMNS)
 
 
@@ -48,10 +55,9 @@ def _line(trajectory: Trajectory, place: str, source: str, text: str, prompts: i
     return trajectory.id, trajectory.task_type, place, source, text_hash(text), text, prompts, found
 
 
-def _read(tokenizer, row: TokenRow, text: str) -> bool:
-    """Whether the teacher's first prompt holds `text` once more than the student's."""
+def _read(tokenizer, row: TokenRow, teacher: list[int], text: str) -> bool:
+    """Whether a teacher's first prompt, ids `teacher`, holds `text` once more than the student's."""
     student = row.ids[: row.prompt_length]
-    teacher = row.teacher.ids[: row.prompt_length + len(row.teacher.ids) - len(row.ids)]
     if not text:
         return teacher == student
     wanted = plain(text)

@@ -6,6 +6,7 @@ import torch
 from seedlab.episodes.records import Skill, StepSkill
 from seedlab.policy.score import score
 from seedlab.train.batch import advantages_of, prepare_batch
+from seedlab.train.prompt_skills import prompt_skill_frame
 from seedlab.train.tokens import step_skill_mask, teacher_log_probs, token_batch
 
 EPISODE, FIRST, LAST = "look into every cabinet before the desk", "open the fridge at once and take it", "go to the shelf and put it down"
@@ -84,3 +85,17 @@ def test_a_step_whose_skill_is_too_long_reads_the_episodes(played):
     assert not left_out and not any(row.step_teachers for row in batch.rows)
     assert {(s.steps[0].accepted, s.steps[0].reason) for s in skills.values()} == {(False, "teacher context too long")}
     assert len(whole) == len(batch.rows)
+
+
+def test_the_record_says_what_each_teacher_read(played):
+    session, trajectories = played
+    batch, _, _ = taught(session, trajectories, EPISODE, [(0, FIRST), (2, LAST)])
+    frame = prompt_skill_frame(session.tokenizer, trajectories, batch.rows)
+    of_first = frame[frame["trajectory"] == trajectories[0].id]
+    assert dict(zip(of_first["place"], of_first["text"])) == {"teacher": EPISODE, "teacher of step 0": FIRST, "teacher of step 2": LAST}
+    assert (frame["found"] == frame["prompts"]).all() and len(frame) == 3 * len(trajectories)
+    for row in batch.rows:  # as if the second step's skill had never arrived
+        for part in row.step_teachers:
+            part.row.ids[: len(row.teacher.ids)] = row.ids[: len(row.teacher.ids)]
+    spoilt = prompt_skill_frame(session.tokenizer, trajectories, batch.rows)
+    assert spoilt.loc[spoilt["place"] != "teacher", "found"].sum() == 0
