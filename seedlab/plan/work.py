@@ -97,11 +97,15 @@ class Estimator:
         rows, length, context_skill = self._rows(count)
         found = [self.rollouts("stage 2: rollouts", updates, count, episodes_at_once=count)]
         if cfg.objective.policy_writes_skills:
-            found.append(self.decoding("stage 2: skills", updates, count, 1, self._transcript(), a.skill))
+            drawn = cfg.objective.average_skills if cfg.objective.skill_from == "own" else 1
+            found.append(self.decoding("stage 2: skills", updates, count * drawn, 1, self._transcript(), a.skill))
+        elif cfg.objective.uses_teacher and cfg.objective.skill_from == "external" and cfg.external.kind == "openai":
+            found.append(Work("stage 2: skills", updates, count * (self._transcript() + a.skill), 0.0, None,
+                              f"{count:,} requests to the external analyzer each; its speed is not known here"))
         if cfg.engine == "verl":
             found.append(self.scoring("stage 2: old log-probs", updates, rows, length))
         if cfg.objective.uses_teacher:
-            found.append(self.scoring("stage 2: teacher", updates, rows, length + context_skill))
+            found.append(self.scoring("stage 2: teacher", updates, rows * cfg.objective.average_skills, length + context_skill))
         if cfg.objective.kl_coef != 0 and cfg.objective.reference != "none":
             found.append(self.scoring("stage 2: reference", updates, rows, length))
         found.append(self.training("stage 2: update", updates, rows, length, f"{rows:,.0f} rows"))

@@ -68,9 +68,9 @@ class Place:
         process.send_signal(number)
 
     def end(self, process: subprocess.Popen) -> int:
-        """The exit code; no process of the run is left half a minute later."""
+        """The exit code; no process of the run is left a little later (Ray's helpers see a SIGKILL of the run with a delay)."""
         code = process.wait(LIMIT_S)
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while left := self.processes():
             assert time.monotonic() < until, left
             time.sleep(0.5)
