@@ -113,7 +113,7 @@ def gates(runs: Runs, by_outcome: bool = False) -> pd.DataFrame:
                 won = run.trajectories(update).set_index("id")["success"]
                 parts = {"": taught}
                 if by_outcome:
-                    success = taught["trajectory"].map(won)
+                    success = taught["trajectory"].map(won).astype(bool)  # without a row its dtype would not be bool
                     parts = {"success": taught[success], "failure": taught[~success]}
                 for outcome, part in parts.items():
                     gate = part["gate"].dropna().to_numpy(dtype=float)  # not every form of distillation has one

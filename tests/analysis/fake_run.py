@@ -54,7 +54,8 @@ def write_run(
     tokenizer = _tokenizer(path)
     for update in range(cfg.stage2.updates):
         frames = _update_frames(cfg, update, rng, tokenizer, success, accepted, skill, goal)
-        kept = [name for name in frames if name != "tokens" or cfg.store.tokens == "all" or update % int(cfg.store.tokens) == 0]
+        stored = cfg.store.tokens == "all" or (cfg.store.tokens != "none" and update % int(cfg.store.tokens) == 0)
+        kept = [name for name in frames if name != "tokens" or stored]
         writer.update(update, {name: change(name, update, frames[name]) for name in kept})
         writer.metrics(update, _metrics(cfg, frames) | (metric_values or {}))
     if evaluated:

@@ -416,5 +416,5 @@ def test_the_launcher_of_a_job_stays_light():
 
 
 def test_tables_are_declared_once():
-    assert set(TABLES) == {"trajectories", "steps", "skills", "prompt_skills", "tokens", "episodes"}
+    assert set(TABLES) == {"trajectories", "steps", "skills", "step_skills", "more_skills", "prompt_skills", "tokens", "episodes"}
     assert all(len(set(schema.names)) == len(schema.names) for schema in TABLES.values())
