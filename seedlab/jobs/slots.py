@@ -11,6 +11,7 @@ from pathlib import Path
 from seedlab.store.cache import cache_folder
 
 POLL_S = 0.2
+FARTHEST = 25  # whoever has many ahead looks every FARTHEST * POLL_S: each look costs as much as there are jobs ahead
 
 
 def default_queue() -> Path:
@@ -46,7 +47,9 @@ def acquire(
             if ahead != told:
                 waiting(ahead)
                 told = ahead
-            time.sleep(POLL_S)
+            for _ in range(min(1 + ahead, FARTHEST)):
+                if not stopped():
+                    time.sleep(POLL_S)
         return None
     finally:
         (queue / f"ticket-{ticket}").unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+from seedlab.jobs import slots
 from seedlab.jobs.slots import acquire, default_slots
 
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
@@ -77,3 +78,11 @@ def test_a_killed_holder_frees_its_place_and_its_command_keeps_it(start, until):
 
 def test_default_slots_share_the_cores():
     assert default_slots(10_000) == 1 and default_slots(1) >= 1
+
+
+def test_who_has_many_ahead_looks_seldom(tmp_path, monkeypatch):
+    looks, sleeps = [], []
+    monkeypatch.setattr(slots, "_ahead", lambda queue, ticket: looks.append(1) or 9)
+    monkeypatch.setattr(slots.time, "sleep", sleeps.append)
+    assert acquire(tmp_path, 1, "2", stopped=lambda: len(sleeps) >= 100) is None
+    assert len(looks) == 10  # each of them costs as much as there are jobs ahead
