@@ -26,8 +26,9 @@ RUN = env $$($(BIN)/python -m seedlab.config.runtime)
 demo: $(VENV)/.installed
 	$(RUN) $(BIN)/seedlab demo $(if $(filter-out 0,$(QUICK)),--quick) --out $(OUT)
 
+# Files of tests go to processes of their own, as many as there are cores, but at most four: each of them loads torch.
 test: $(VENV)/.installed-dev
-	$(RUN) $(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
+	$(RUN) $(BIN)/python -m pytest -m "not full" --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 # Parts whose versions part from ours have environments of their own; SEEDLAB_…_PYTHON names an interpreter that has one already.
 test-full: $(VENV)/.installed-browser $(foreach part,ALFWORLD DEEPSPEED VERL,$(if $(SEEDLAB_$(part)_PYTHON),,$($(part)_VENV)/.tried))
