@@ -22,7 +22,9 @@ from seedlab.analysis.check_recorded import metrics_from_tables, recorded_settin
 from seedlab.analysis.check_results import FAILED, NOT_CHECKED, PASSED, Broken, CheckResult, Skipped
 from seedlab.analysis.frames import token_updates
 from seedlab.config.schedule import at_update
+from seedlab.errors import UserError
 from seedlab.store.errors import RunError
+from seedlab.store.making_room import with_room
 from seedlab.store.reader import Run, open_run
 
 
@@ -47,6 +49,10 @@ def _readable(run: Run) -> str:
     problems = run.problems()
     if problems:
         raise Broken("; ".join(problems))
+    try:
+        with_room(run.config, run.path)
+    except UserError as error:
+        raise Broken(str(error)) from error
     return f"{len(run.updates)} updates, {len(run.metrics)} rows of metrics"
 
 

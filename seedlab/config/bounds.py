@@ -86,6 +86,8 @@ def _skills(cfg: Config) -> Iterator[str]:
             "rollout.skill=library puts a skill into the student's own prompt, at the place where a teacher's stands, so that a teacher would see another "
             "skill instead of one more; set objective.opd_coef=0 and objective.skill_advantage=none (skill-grpo), or rollout.skill=none"
         )
+    if cfg.uses_library and cfg.skills.library == "snapshot" and cfg.skills.retrieve != "task_type":
+        yield f"skills.library=snapshot writes a skill per task type and no general one, which skills.retrieve={cfg.skills.retrieve} asks for; set skills.retrieve=task_type"
 
 
 def _shapes(cfg: Config) -> Iterator[str]:

@@ -78,7 +78,7 @@ def parse_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> dict[str, A
             raise ConfigError(f"{item!r} cannot be read: {str(error).splitlines()[0]}") from error
         for name, value in flatten(parsed).items():
             before, text = given.setdefault(name, (value, item))
-            if before != value or type(before) is not type(value):
+            if before is not value and (before != value or type(before) is not type(value)):
                 raise ConfigError(f"{name} is given twice with different values: {text} and {item}; leave one of them out")
         out = merge(out, parsed)
     return out

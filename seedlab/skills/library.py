@@ -53,8 +53,10 @@ class SkillLibrary:
         for entry in entries:
             if not isinstance(entry.kind, str) or not entry.kind.strip():
                 raise UserError(f"{entry.place}: task_type is {entry.kind!r}; it must name a task type, or {GENERAL!r}")
-            if not isinstance(entry.text, str) or not entry.text.strip():
+            if not isinstance(entry.text, str) or not any(char.isalnum() for char in entry.text):
                 raise UserError(f"{entry.place}: the skill of task type {entry.kind!r} has no text")
+            if not _is_unicode(entry.kind) or not _is_unicode(entry.text):
+                raise UserError(f"{entry.place}: the skill of task type {entry.kind!r} holds half of a surrogate pair, which is no character; mend it")
             if entry.kind in texts:
                 raise UserError(f"{entry.place}: task type {entry.kind!r} has a skill already; a library has one text per task type")
             texts[entry.kind] = entry.text.strip()
@@ -124,30 +126,43 @@ class _Entry:
     place: str
 
 
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class _Pairs(list):
+    """The keys and values of a JSON object, in order and with those that stand twice: a dictionary would keep the last
+    without a word."""
+
+
 def _from_lines(content: str, path: Path) -> list[_Entry]:
     entries = []
-    for number, line in enumerate(content.splitlines(), 1):
+    for number, line in enumerate(content.split("\n"), 1):  # not splitlines: U+2028 and its like may stand inside a text
         if not line.strip():
             continue
         place = f"{path}, line {number}"
         try:
-            row = json.loads(line)
-        except ValueError as error:
+            pairs = json.loads(line, object_pairs_hook=_Pairs)
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{place}: {error}") from error
-        if not isinstance(row, dict) or set(row) != {"task_type", "text"}:
-            held = ", ".join(row) if isinstance(row, dict) else type(row).__name__
+        row = dict(pairs) if isinstance(pairs, _Pairs) else {}
+        if set(row) != {"task_type", "text"} or len(pairs) != 2:
+            held = ", ".join(key for key, _ in pairs) if isinstance(pairs, _Pairs) else type(pairs).__name__
             raise UserError(f"{place}: a line is an object with the keys task_type and text; this one has: {held or 'nothing'}")
         entries.append(_Entry(row["task_type"], row["text"], place))
     return entries
 
 
 def _from_object(content: str, path: Path) -> list[_Entry]:
-    # Pairs, for a dictionary would keep the last of two skills with one key without a word.
     try:
-        pairs = json.loads(content, object_pairs_hook=list)
-    except ValueError as error:
+        pairs = json.loads(content, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"cannot read the skill library {path}: {error}") from error
-    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
+    if not isinstance(pairs, _Pairs):
         raise UserError(f"the skill library {path} must be a JSON object that maps task types to skill texts")
     entries, searched = [], 0
     for kind, text in pairs:

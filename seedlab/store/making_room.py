@@ -14,6 +14,7 @@ from seedlab.config.preset_values import merge
 from seedlab.config.presets import from_json, parse_overrides, to_json
 from seedlab.config.schema import Config
 from seedlab.errors import ConfigError
+from seedlab.store.errors import RunError
 from seedlab.store.files import read_json, write_json
 from seedlab.store.layout import configuration_of
 
@@ -46,7 +47,12 @@ def with_room(cfg: Config, run: Path) -> Config:
 
 
 def _changes(run: Path) -> dict:
-    return read_json(run / FILE) if (run / FILE).exists() else {}
+    file = run / FILE
+    changes = read_json(file) if file.exists() else {}
+    other = sorted(set(flatten(changes)) - set(KEYS)) if isinstance(changes, dict) else ["its content"]
+    if other:
+        raise RunError(f"{file}: {other[0]} is none of the keys that a resumed run may take anew ({', '.join(KEYS)}); mend or remove the file")
+    return changes
 
 
 def _with(cfg: Config, changes: dict, source: str) -> Config:

@@ -58,18 +58,26 @@ def run_library(cfg: Config, run: Path, session, writer: RunWriter, *, next_upda
 def library_for(cfg: Config, model: str | None, *, wanted: bool, overrides: Sequence[str]) -> SkillLibrary | None:
     """The static skills of something outside a run, such as an evaluation of the weights `model` under `cfg`.
 
-    A run's own library, where `model` is one and no override under `skills.` names another; else, if a prompt is to have a
-    skill (`wanted`), that of `cfg`.  Raises UserError where only a run's first snapshot could write it.
+    A run's own library, where `model` is a run or a checkpoint in one and no override of skills.library names another; an
+    override of skills.retrieve chooses among its texts.  Else, if a prompt is to have a skill (`wanted`), that of `cfg`.
+    Raises UserError where only a run's first snapshot could write it.
     """
     family = make_family(cfg.env)
-    run = None if model is None else Path(model)
-    if run is not None and (run / LIBRARY).exists() and not any(text.startswith("skills.") for text in overrides):
-        return stored_library(configuration_of(run), run, family)
+    run = None if model is None else _run_of(Path(model))
+    keys = {text.partition("=")[0].strip() for text in overrides}
+    if run is not None and "skills.library" not in keys:
+        return stored_library(cfg if "skills.retrieve" in keys else configuration_of(run), run, family)
     if not wanted:
         return None
     if cfg.skills.library == SNAPSHOT:
         raise UserError(f"skills.library={SNAPSHOT} is written by a run's first snapshot, and {model or 'no model'} is no run that has it; name a file")
     return library_of(cfg, family)
+
+
+def _run_of(model: Path) -> Path | None:
+    """The run with a library of its own that `model` is, or that it is a checkpoint of."""
+    folder = model.resolve()
+    return next((place for place in (folder, *folder.parents[:2]) if (place / LIBRARY).exists()), None)
 
 
 def task_type_of(family, task_id: str) -> str:
@@ -90,8 +98,6 @@ def snapshot_library(cfg: Config, session) -> SkillLibrary:
 
     Raises UserError where a task type has no task there, or no usable skill in `skills.snapshot_tries` episodes.
     """
-    if cfg.skills.retrieve != "task_type":
-        raise UserError(f"skills.library={SNAPSHOT} writes a skill per task type and no general one; set skills.retrieve=task_type")
     tries = cfg.skills.snapshot_tries
     tasks = _tasks_by_type(session, tries)
     episodes = [Episode(of_type[i % len(of_type)], i // len(of_type)) for of_type in tasks.values() for i in range(tries)]

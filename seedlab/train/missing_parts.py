@@ -16,7 +16,9 @@ def refuse_missing_parts(cfg: Config, last: str) -> None:
 
         settings_of(cfg, cfg.model.path)
         require_vllm()
-    if cfg.initial == "stage1" and "labels" in reached and not is_built(labels_key(cfg)) and cfg.external.kind == "openai":
+    labelled = cfg.initial == "stage1" and "labels" in reached and not is_built(labels_key(cfg))
+    asked = "stage2" in reached and bool(cfg.stage2.updates) and cfg.objective.uses_teacher and cfg.objective.skill_from == "external"
+    if cfg.external.kind == "openai" and (labelled or asked):
         from seedlab.skills.openai import require_key
 
         require_key(cfg.external)

@@ -29,15 +29,18 @@ def refuse_small_limits(cfg: Config) -> None:
     if chat is None:
         return
     family, prompts = make_family(cfg.env.model_copy(update={"backend": "household"})), make_prompt_format(cfg.env)
-    first, analysis = 0, 0
-    for opening, skill in _openings(cfg, family):
+    first, analysis, taught = 0, 0, 0
+    for opening, skill, lesson in _openings(cfg, family):
         first = max(first, len(chat.render(prompts.messages(opening, skill=skill))))
+        taught = max(taught, len(chat.render(prompts.messages(opening, skill=lesson))) if lesson else 0)
         # without a turn and with nothing said at the end: what every trajectory's prompt holds
         nothing = Trajectory(opening.name, opening.name, "", opening.goal, update=0, n=0, seed=0)
         analysis = max(analysis, len(chat.render(analyzer_messages(nothing, prompts, cfg.analyzer.contract))))
     faults = [_fault("rollout.max_prompt_tokens", cfg.rollout.max_prompt_tokens, first, "the first prompt of a task")]
     if cfg.stage1.enabled or cfg.objective.uses_teacher:
         faults.append(_fault("analyzer.max_prompt_tokens", cfg.analyzer.max_prompt_tokens, analysis, "an analyzer's prompt without any turn"))
+    # one token more: without room for any, every teacher would be left out, and the method would be another one
+    faults.append(_fault("model.context", cfg.model.context, taught + 1 if taught else 0, "the first prompt of a task with the teacher's static skill"))
     if any(faults):
         raise ConfigError("; ".join(filter(None, faults)))
 
@@ -58,19 +61,23 @@ def _chat(cfg: Config) -> ChatRenderer | None:
     return None
 
 
-def _openings(cfg: Config, family: FamilyBase) -> Iterator[tuple[History, str]]:
-    """The first observation of some tasks of every panel that the run would play, and the static skill in its prompt."""
+def _openings(cfg: Config, family: FamilyBase) -> Iterator[tuple[History, str, str]]:
+    """The first observation of some tasks of every panel that the run would play, the static skill in its prompt, and that
+    in its teacher's."""
     panels, library = family.panels(), library_of(cfg, family)
     wanted = {"stage1": "none", "dev": "none"} if cfg.stage1.enabled else {}
     wanted |= {"train": cfg.rollout.skill} if cfg.stage2.updates else {}
     wanted |= {name: cfg.evaluation.skill for name in cfg.evaluation.panels}
     for name, skill in wanted.items():
         skill_of = skill_of_task(library if skill == "library" else None, family)
+        taught = name == "train" and cfg.objective.uses_teacher and cfg.objective.skill_from == "static"
+        lesson_of = skill_of_task(library if taught else None, family)
         ids = panels[name].task_ids if name in panels else ()
         for task in ids[:: max(1, len(ids) // TASKS_PER_PANEL)][:TASKS_PER_PANEL]:
             env = family.make(task)
             try:
                 observation = env.reset()
-                yield History(env.goal, [observation], holding=[env.holding() or ""], admissible=list(env.admissible()), name=task), skill_of(task)
+                history = History(env.goal, [observation], holding=[env.holding() or ""], admissible=list(env.admissible()), name=task)
+                yield history, skill_of(task), lesson_of(task)
             finally:
                 env.close()

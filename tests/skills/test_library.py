@@ -48,6 +48,10 @@ FAULTS = {
     "another key": ('\n{"type": "pick", "text": "x"}\n', "line 2: a line is an object with the keys task_type and text; this one has: type, text"),
     "no JSON": (lines([("pick", "x")]) + "{'pick': 1}\n", "line 2: "),
     "nothing": ("\n", "is empty"),
+    "a key twice": ('{"task_type": "pick", "task_type": "heat", "text": "x"}\n', "this one has: task_type, task_type, text"),
+    "an invisible text": ('{"task_type": "pick", "text": "\\u200b"}\n', "line 1: the skill of task type 'pick' has no text"),
+    "half a character": ('{"task_type": "pick", "text": "a \\ud800"}\n', "line 1: the skill of task type 'pick' holds half of a surrogate pair"),
+    "brackets without end": ("[" * 200_000 + "\n", "line 1: "),
 }
 
 
@@ -62,7 +66,7 @@ def test_a_fault_is_named_with_file_line_and_type(tmp_path, fault):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "cannot read"), ("[]", "is empty"), ("{}", "is empty"), ('[{"pick": "x"}]', "must be a JSON object"), ("3", "must be a JSON object"),
+        ("", "cannot read"), ("[]", "must be a JSON object"), ("{}", "is empty"), ('[{"pick": "x"}]', "must be a JSON object"), ("3", "must be a JSON object"),
         ('{"pick": ""}', "line 1: the skill of task type 'pick' has no text"),
         ('{"heat": "pick",\n "pick": "x",\n "pick": "y"}', "line 3: task type 'pick' has a skill already"),
     ],
@@ -73,6 +77,12 @@ def test_a_damaged_object_is_named(tmp_path, content, message):
     assert "broken.json" in str(error.value) and message in str(error.value)
     with pytest.raises(UserError, match="cannot read the skill library .*absent.json"):
         SkillLibrary.load(tmp_path / "absent.json")
+
+
+def test_separators_of_lines_inside_a_text_come_back(tmp_path):
+    library = SkillLibrary.of({"pick": "look\u2028first\x85then go"})
+    library.save(tmp_path / "skills.jsonl")
+    assert SkillLibrary.load(tmp_path / "skills.jsonl").texts == library.texts
 
 
 def test_a_library_of_general_skills_alone_is_refused():

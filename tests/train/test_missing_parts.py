@@ -53,6 +53,15 @@ def test_what_the_cache_has_needs_neither_package_nor_key(key, monkeypatch):
     refuse_missing_parts(settings(key), "evaluation")
 
 
+def test_the_analyzer_of_stage_2_needs_its_key_too(tmp_path):
+    cfg = load_config("micro", ["method=opid", "external.kind=openai", "external.api_key_env=SEEDLAB_TEST_KEY"])
+    assert cfg.initial == "base"
+    with pytest.raises(UserError, match="external.api_key_env names SEEDLAB_TEST_KEY, which is not set"):
+        train(cfg, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    refuse_missing_parts(cfg, "sft")
+
+
 def test_a_key_that_is_there_is_enough(monkeypatch):
     monkeypatch.setenv("SEEDLAB_TEST_KEY", "k")
     refuse_missing_parts(settings("external.kind=openai"), "evaluation")

@@ -9,6 +9,7 @@ from seedlab.episodes.prompts import History, PromptTooLong
 from seedlab.errors import ConfigError, UserError
 from seedlab.skills.prompts import analyzer_prompt
 from seedlab.train import run as run_module
+from seedlab.skills.library import SkillLibrary
 from seedlab.train.prompt_limits import refuse_small_limits
 from seedlab.train.run import train
 
@@ -60,6 +61,17 @@ def test_a_static_skill_in_the_prompt_needs_its_room():
             refuse_small_limits(load_config("micro", ["rollout.max_prompt_tokens=3", f"evaluation.skill={skill}"]))
         least.append(int(re.search(r"set it to (\d+) at least", str(caught.value))[1]))
     assert least[1] > least[0] + 5
+
+
+def test_a_static_skill_that_no_teacher_has_room_for_is_refused(tmp_path):
+    # Each teacher would be left out, one by one, and the run would be plain GRPO under another name.
+    library = SkillLibrary.builtin("household", "both")
+    huge = SkillLibrary.of(dict(library.texts) | {"general": "look first " * 2000})
+    huge.save(tmp_path / "huge.jsonl")
+    cfg = load_config("micro", ["method=sdar", f"skills.library={tmp_path / 'huge.jsonl'}"])
+    with pytest.raises(ConfigError, match="model.context=1024 is too small: the first prompt of a task with the teacher's static skill"):
+        refuse_small_limits(cfg)
+    refuse_small_limits(load_config("micro", ["method=sdar"]))
 
 
 def test_what_is_never_analysed_needs_no_room_for_it():

@@ -1,11 +1,14 @@
 """Memory that runs out, with the allocator's own errors: which keys make room, and that a resumed run takes them."""
 
+import shutil
+
 import pytest
 import torch
 
+from seedlab.analysis.checks import check_run
 from seedlab.cli.main import main
 from seedlab.config.presets import config_hash
-from seedlab.errors import ConfigError
+from seedlab.errors import ConfigError, UserError
 from seedlab.store import open_run
 from seedlab.store.checkpoint import latest_checkpoint
 from seedlab.store.making_room import FILE, KEYS, make_room, with_room
@@ -96,6 +99,17 @@ def test_a_resumed_run_takes_only_what_makes_room(finished, micro, tmp_path, cap
     make_room(path, ["cluster.max_cache_tokens=512"])
     assert with_room(micro(), path) == micro("stage2.micro_batch_tokens=64", "cluster.max_cache_tokens=512")
     assert main(["resume", str(path), "seed=1"]) == 2 and "seed changes more than memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["[1]", '{"stage2": {"learning_rate": 1.0}, "seed": 7}', '{"stage2": 5}', '{"stage2": {"micro_batch_tokens": 0}}', "{"])
+def test_a_file_that_changes_more_than_memory_is_refused_and_found(finished, micro, tmp_path, content):
+    path = tmp_path / "run"
+    shutil.copytree(finished.path, path)
+    (path / FILE).write_text(content)
+    with pytest.raises(UserError, match=FILE):
+        with_room(micro(), path)
+    results = {result.name: result for result in check_run(path)}
+    assert any(result.state == "failed" and FILE in result.detail for result in results.values())
 
 
 def test_every_key_that_makes_room_exists(micro):

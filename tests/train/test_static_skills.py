@@ -15,7 +15,7 @@ from seedlab.skills.library import SkillLibrary
 from seedlab.store import RunError, RunWriter
 from seedlab.store.layout import LIBRARY
 from seedlab.train.evaluate import SkillLeak, SkillMissing, evaluate, refuse_leaks, require_skills
-from seedlab.train.library import library_of, run_library, snapshot_library
+from seedlab.train.library import library_for, library_of, run_library, snapshot_library
 from seedlab.train.run import train
 
 SHORT = (
@@ -105,8 +105,22 @@ def test_an_existing_run_is_evaluated_with_its_own_skills(made, tmp_path, capsys
     assert f"skills of library {entry['skill']['library']}" in capsys.readouterr().out
     assert main(["evaluate", "micro", *SHORT, *options]) == 0
     assert json.loads((tmp_path / "a.json").read_text())["panels"]["seen"]["prompts_without_skill"] is True
-    assert main(["evaluate", "micro", *SHORT, "evaluation.skill=library", "skills.library=snapshot", *options]) == 2
+    assert main(["evaluate", "micro", *SHORT, "evaluation.skill=library", "skills.library=snapshot", "skills.retrieve=task_type", *options]) == 2
     assert "is written by a run's first snapshot" in capsys.readouterr().err
+
+
+def test_a_run_s_library_is_found_from_its_checkpoints_and_whatever_else_is_set(made, micro):
+    run = made("skill-grpo*")
+    own = SkillLibrary.load(run.path / LIBRARY, "both")
+    checkpoint = next(folder for folder in (run.path / "checkpoints").iterdir() if folder.is_dir())
+    for model in (run.path, checkpoint):
+        found = library_for(run.config, str(model), wanted=True, overrides=["skills.snapshot_tries=2"])
+        assert found.texts == own.texts and found.retrieve == run.config.skills.retrieve
+    chosen = micro("method=skill-grpo*", "skills.retrieve=task_type")
+    found = library_for(chosen, str(run.path), wanted=True, overrides=["skills.retrieve=task_type"])
+    assert found.texts == own.texts and found.retrieve == "task_type"
+    other = library_for(run.config, str(run.path), wanted=True, overrides=["skills.library=builtin"])
+    assert other is not None and library_for(run.config, "no/run", wanted=False, overrides=[]) is None
 
 
 def test_one_rollout_has_the_skill_too(made, capsys):
@@ -171,8 +185,8 @@ def test_the_snapshot_writes_a_skill_per_task_type(made, micro, make_session):
     assert first == again and set(first.texts) == set(make_family(micro().env).task_types)
     with pytest.raises(UserError, match="no usable skill for task type 'pick_and_place_simple' in 1 episodes .*raise skills.snapshot_tries"):
         snapshot_library(cfg := micro("method=seed/static", *SHORT, "analyzer.drop_unusable=true", "analyzer.min_words=150"), make_session(cfg))
-    with pytest.raises(UserError, match="no general one; set skills.retrieve=task_type"):
-        snapshot_library(cfg := micro("method=seed/static", *SHORT, "skills.retrieve=both"), make_session(cfg))
+    with pytest.raises(UserError, match="no general one, which skills.retrieve=both asks for; set skills.retrieve=task_type"):
+        micro("method=seed/static", *SHORT, "skills.retrieve=both")
 
 
 # ---- proofs in evaluation
