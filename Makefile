@@ -46,12 +46,14 @@ lab: $(VENV)/.installed-notebooks $(LAB_SETTINGS)
 $(LAB_SETTINGS): requirements/lab_settings.json | $(VENV)/.installed-notebooks
 	@mkdir -p $(@D) && cp $< $@
 
-$(VENV)/bin/python:
+# An environment that stands is kept, one that was interrupted before it had pip is made again.
+$(VENV)/.made:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
 	sys.exit(None if (3, 11) <= v < (3, 13) else "seedlab needs Python 3.11 or 3.12, $(PYTHON) is %d.%d: make PYTHON=python3.11" % v)'
-	$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@touch $@
 
-$(VENV)/.installed: pyproject.toml requirements/cpu.lock | $(VENV)/bin/python
+$(VENV)/.installed: pyproject.toml requirements/cpu.lock | $(VENV)/.made
 	$(PIP) --editable .
 	@touch $@
 

@@ -119,7 +119,7 @@ def test_make_lab_opens_the_repository_with_the_notebooks_in_sight():
 
 def test_make_demo_installs_and_runs(tmp_path):
     plan = make_plan("demo", f"VENV={tmp_path}/venv")
-    assert f"-m venv {tmp_path}/venv" in plan
+    assert f"-m venv --clear {tmp_path}/venv" in plan
     assert "--constraint requirements/cpu.lock --config-settings editable_mode=compat --editable ." in plan
     assert plan.splitlines()[-1].endswith("seedlab demo  --out runs/demo")
     assert "seedlab demo --quick --out runs/demo" in make_plan("demo", "QUICK=1")
@@ -129,11 +129,23 @@ def test_make_demo_installs_and_runs(tmp_path):
 def test_a_second_make_installs_nothing(tmp_path):
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
-    for stamp in ("bin/python", ".installed", ".installed-dev"):
+    for stamp in (".made", ".installed", ".installed-dev"):
         (venv / stamp).touch()
     plan = make_plan("test", f"VENV={venv}")
     assert "pip install" not in plan
     assert '-m pytest -m "not full"' in plan
+
+
+def test_an_environment_that_was_interrupted_before_it_had_pip_is_made_again(tmp_path):
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (venv / "left").touch()
+    done = make(f"{venv}/.made", f"PYTHON={sys.executable}", f"VENV={venv}")
+    assert done.returncode == 0 and not (venv / "left").exists() and (venv / "bin" / "pip").exists()
+    (venv / ".made").unlink()
+    (venv / "installed-by-hand").touch()
+    assert make(f"{venv}/.made", f"PYTHON={sys.executable}", f"VENV={venv}").returncode == 0
+    assert (venv / "installed-by-hand").exists()  # a whole one is the user's
 
 
 def test_make_refuses_an_unsupported_python(tmp_path):

@@ -93,7 +93,13 @@ def questions(arms: Sequence[Arm]) -> list[tuple[str, Arm, Arm]]:
         ("Stage 1 alone", sft, base),
         ("own skills against shuffled ones", seed, shuffled),
     ]
-    return [(what, a, b) for what, a, b in wanted if a is not None and b is not None]
+    found = [(what, a, b) for what, a, b in wanted if a is not None and b is not None]
+    # Other methods beside them, and runs without any of these roles: each against one baseline.
+    told = {arm.name for _, a, b in found for arm in (a, b)}
+    trained = [arm for arm in arms if arm.runs and not arm.role.startswith("start-")]
+    baseline = base or sft or next(iter(trained), None)
+    others = [arm for arm in trained if arm is not baseline and arm.name not in told]
+    return found + [("all settings in which they differ", arm, baseline) for arm in others]
 
 
 def verdict(arms: Sequence[Arm], *, quick: bool = False) -> list[str]:
@@ -110,7 +116,11 @@ def verdict(arms: Sequence[Arm], *, quick: bool = False) -> list[str]:
     seed, grpo = main_pair(arms)
     if seed is None or grpo is None:
         missing = "SEED" if seed is None else "GRPO"
-        return [f"There is no verdict: no arm of {missing} that could be compared was given or could be read."]
+        others = len([arm for arm in arms if arm.runs]) > 1
+        return [
+            f"There is no verdict on SEED against GRPO: no arm of {missing} that could be compared was given or could be read."
+            + (" The differences between the arms that were given stand further down." if others else "")
+        ]
     found = contrasts(evaluations, seed.name, grpo.name)
     if not found:
         return [f"There is no verdict yet: {seed.name} and {grpo.name} have no evaluated seed in common."]

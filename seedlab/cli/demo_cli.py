@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from seedlab.cli.parsing import positive
+from seedlab.cli.signals import terminated_like_ctrl_c
 
 
 def add_commands(subparsers) -> None:
@@ -44,7 +45,12 @@ def run_demo(args: argparse.Namespace) -> int:
     if sys.stderr.isatty():
         demo.live = _live
         demo.say = _say
-    report = demo.run()
+    try:
+        with terminated_like_ctrl_c():  # the links are processes of their own
+            report = demo.run()
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from what is done", file=sys.stderr)
+        raise
     print(f"report: {report}")
     return 0
 

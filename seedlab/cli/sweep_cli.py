@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import signal
 from dataclasses import replace
 
 from seedlab.cli.files import output_file
 from seedlab.cli.jobs_cli import table
 from seedlab.cli.parsing import positive
+from seedlab.cli.signals import terminated_like_ctrl_c
 from seedlab.store.files import shown_path
 
 
@@ -89,17 +89,10 @@ def run_notebook_command(args: argparse.Namespace) -> int:
     from seedlab.config.presets import parse_overrides
     from seedlab.jobs.notebooks import check_parameters, run_notebook
 
-    def stop(number, frame):
-        # as Ctrl-C: the kernel, which has a process group of its own, is ended in passing
-        raise KeyboardInterrupt
-
     parameters = parse_overrides(args.parameters)
     check_parameters(args.notebook, parameters)
     output_file(args.out, "OUT", "executed.ipynb", make_parent=True)
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
+    with terminated_like_ctrl_c():  # the kernel has a process group of its own
         out = run_notebook(args.notebook, args.out, parameters, timeout_s=args.timeout)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     print(f"{shown_path(out)}: done")
     return 0

@@ -101,6 +101,7 @@ class Demo:
     def _prepare(self, link: str, todo: list[Cell]) -> None:
         """The base policy first: every cell needs it."""
         started = time.monotonic()
+        self.say(f"{link}: started, with its progress in {self.out / (link + '.log')}")
         process = LinkProcess([link, todo[0].config.model_dump_json()], self.out / f"{link}.log")
         self._wait({link: process})
         self.timings[f"{link}_seconds"] = time.monotonic() - started
@@ -152,6 +153,8 @@ class Demo:
         except BaseException:
             for process in running.values():
                 process.terminate()
+            for process in running.values():
+                process.wait()
             raise
         for name, process in running.items():
             if process.returncode != 0:

@@ -264,6 +264,6 @@ def _against_chance(arms: Sequence[Arm]) -> str:
         if success.size and ties.size:
             p = float(np.nanmean(success))
             rows.append([arm.name, number(p), number(tie_probability(p, *sizes)), number(float(np.nanmean(ties)))])
-    lead = "The line is the chance of a tie if all tasks were equally hard. Real tasks differ, some always won and some never, so that points lie above it."
+    lead = "The line is the chance of a tie if all tasks were equally hard. Real tasks differ, some always won and some never, so that points lie above it on average; with few tasks in an update they scatter."
     content = table(["arm", "mean success", "chance of a tie at that rate", "mean tie rate"], rows, numbers=range(1, 4))
     return paragraph(lead) + figure_html(figure, "fig-tie-chance", content)

@@ -68,7 +68,7 @@ def test_quick_claims_nothing(tmp_path):
 
 def test_without_grpo_or_evaluation_there_is_no_verdict(tmp_path):
     only_seed = load_arms({"SEED": [fake_run(tmp_path / "a")]})
-    assert verdict(only_seed) == ["There is no verdict: no arm of GRPO that could be compared was given or could be read."]
+    assert verdict(only_seed) == ["There is no verdict on SEED against GRPO: no arm of GRPO that could be compared was given or could be read."]
     assert verdict(arms_of(tmp_path / "b", (0.5,), (0.5,), evaluated=False))[0].startswith("There is no verdict yet")
 
 
@@ -135,3 +135,9 @@ def test_two_means_that_are_one_by_construction_are_printed_once(tmp_path):
     summary.write_text(json.dumps(content))
     text = comparison_text(load_arms(group_runs([unequal])))
     assert "macro = micro" not in text and text.count("  macro  ") == text.count("  micro  ") == 2, text
+
+
+def test_methods_without_a_role_are_compared_with_the_first_of_them(tmp_path):
+    arms = load_arms({name: [fake_run(tmp_path / name, config(name, "base"))] for name in ("gigpo", "rloo")})
+    assert [(what, a.name, b.name) for what, a, b in questions(arms)] == [("all settings in which they differ", "rloo", "gigpo")]
+    assert "further down" in verdict(arms)[0]

@@ -123,7 +123,7 @@ def test_a_missing_arm_is_named_and_the_rest_is_shown(arms, tmp_path):
     some = {"SEED from θ_sft": arms["SEED from θ_sft"], "GRPO from θ_sft": [tmp_path / "gone"]}
     text = own(write_report(some, tmp_path / "r.html", title="t").read_text(encoding="utf-8"))
     assert f"Not shown: GRPO from θ_sft: {tmp_path / 'gone'} is not a folder" in text
-    assert "There is no verdict: no arm of GRPO" in text and "no readable run" in text and "Anything about GRPO from θ_sft" in text
+    assert "There is no verdict on SEED against GRPO: no arm of GRPO" in text and "no readable run" in text and "Anything about GRPO from θ_sft" in text
 
 
 @pytest.mark.parametrize(

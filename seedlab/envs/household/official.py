@@ -22,7 +22,10 @@ from seedlab.envs.protocol import Panel
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 OFFICIAL_COUNTS = {"train": 3553, "valid_seen": 140, "valid_unseen": 134}
-DOWNLOAD = "`pip install alfworld && alfworld-download` fetches the games; then set ALFWORLD_DATA to its folder"
+DOWNLOAD = (
+    "`make alfworld && .venv-alfworld/bin/alfworld-download` fetches the games (its pins clash with ours, so that it has an environment of its "
+    "own); then set ALFWORLD_DATA to their folder"
+)
 _GAME = "game.tw-pddl"
 _NAMED = 8  # missing games that a message lists
 LAYOUT = "json_2.1.1"
@@ -47,9 +50,10 @@ def games_root(data: str) -> Path:
     for root in (folder / LAYOUT, folder):
         if any((root / split).is_dir() for split in SPLITS):
             return root
-    raise GameFileError(
-        f"env.data={data!r}: neither it nor its {LAYOUT} has one of the folders {', '.join(SPLITS)}; "        + DOWNLOAD
-    )
+    unset = re.search(r"\$\{?(\w+)", os.path.expandvars(data))
+    if unset:
+        raise GameFileError(f"env.data={data!r}: the environment variable {unset[1]} is not set; {DOWNLOAD}")
+    raise GameFileError(f"env.data={data!r}: neither it nor its {LAYOUT} has one of the folders {', '.join(SPLITS)}; {DOWNLOAD}")
 
 
 def game_path(root: Path, task_id: str) -> Path:
